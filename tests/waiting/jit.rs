@@ -1,6 +1,7 @@
 //! Code that is in no file.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc;
@@ -8,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use wcprof_testkit::{
-    Attach, Engine, Folded, RemoteProcess, Variant, assert_within, children, fixture,
+    Attach, Engine, Folded, Mark, RemoteProcess, Variant, assert_within, children, fixture,
     has_capability, skip,
 };
 
@@ -122,8 +123,8 @@ fn assert_named(thread: &Folded, named_us: u64, stalled: f64) {
     );
 }
 
-/// A target whose `/tmp`, where its perf map would be, is on a file system that never answers: no
-/// request, no look-up that its server has taken, or only not when the file is closed.
+/// A target whose `/tmp`, where its perf map would be and its configuration file is said to be, is on a file system that
+/// never answers: no request, no look-up that its server has taken, or only not when the file is closed.
 pub(crate) fn hung_file_system(engine: Engine) {
     if !has_capability() {
         return skip("jit::hung_file_system", "needs root to unshare");
@@ -137,35 +138,16 @@ pub(crate) fn hung_file_system(engine: Engine) {
         ("closing", true, true),
     ] {
         let folder = tempfile::tempdir().expect("temporary folder");
+        let osd = folder.path().join("ceph-osd");
+        symlink(fixture("jit.c", Variant::FramePointers), &osd).expect("can be made");
         let mut target = RemoteProcess::start_command(
             Command::new("unshare")
                 .arg("--mount")
-                .arg(fixture("jit.c", Variant::FramePointers))
-                .arg(folder.path()),
+                .args([osd.as_path(), folder.path()])
+                .args(["--conf", "/tmp/ceph.conf"]),
         );
-        // It cannot remove the file itself from below the mount.
-        let _map = Decoy(format!("/tmp/perf-{}.map", target.pid()));
-        let pid = target.pid().to_string();
-        let mut server = RemoteProcess::start_command(
-            Command::new("nsenter")
-                .args(["--mount", "--target", &pid])
-                .arg(fixture("hung_fuse.c", Variant::NoFramePointers))
-                .args([mode, &pid])
-                // A library path below the mount would make it wait for itself.
-                .env_clear(),
-        );
-        // The end of the server frees whoever waits for it: then the test fails, but ends.
-        let (done, waits) = mpsc::channel::<()>();
-        let guard = thread::spawn(move || {
-            let in_time = waits.recv_timeout(Duration::from_secs(60)).is_ok();
-            let mark = in_time.then(|| server.mark());
-            server.close();
-            mark
-        });
-        let recording = Attach::new(engine, target.pid()).seconds(1.0).run();
-        done.send(()).expect("the guard waits");
-        let mark = guard.join().expect("no panic");
-        let mark = mark.unwrap_or_else(|| panic!("{mode}: wcprof waited for the server"));
+        let attach = || Attach::new(engine, target.pid()).seconds(1.0).run();
+        let (recording, mark) = beside_hung_server(mode, target.pid(), attach);
         assert_eq!(mark.get("taken") > 0, is_taken, "{mode}");
         // The target removes its perf map: with the server it would wait, too.
         target.send_line("END");
@@ -181,6 +163,38 @@ pub(crate) fn hung_file_system(engine: Engine) {
         let no_answer = said.contains("did not answer within 2 s");
         assert_eq!(no_answer, !is_read, "{mode}: {said}");
     }
+}
+
+/// Does something while `/tmp` of a target is on a file system that does not answer, by a mode of the server. What was
+/// done, and the server's truth.
+pub(crate) fn beside_hung_server<T>(mode: &str, pid: i32, work: impl FnOnce() -> T) -> (T, Mark) {
+    // The target cannot remove the file itself from below the mount, and need not have made it.
+    let map = Decoy(format!("/tmp/perf-{pid}.map"));
+    let made = File::options().append(true).create(true).open(&map.0);
+    drop(made.expect("/tmp can be written to"));
+    let pid = pid.to_string();
+    let mut server = RemoteProcess::start_command(
+        Command::new("nsenter")
+            .args(["--mount", "--target", &pid])
+            .arg(fixture("hung_fuse.c", Variant::NoFramePointers))
+            .args([mode, &pid])
+            // A library path below the mount would make it wait for itself.
+            .env_clear(),
+    );
+    // The end of the server frees whoever waits for it: then the test fails, but ends.
+    let (done, waits) = mpsc::channel::<()>();
+    let guard = thread::spawn(move || {
+        let in_time = waits.recv_timeout(Duration::from_secs(60)).is_ok();
+        let mark = in_time.then(|| server.mark());
+        server.close();
+        mark
+    });
+    let result = work();
+    // Fails only when it was not in time.
+    let _ = done.send(());
+    let mark = guard.join().expect("no panic");
+    let mark = mark.unwrap_or_else(|| panic!("{mode}: wcprof waited for the server"));
+    (result, mark)
 }
 
 /// A file that is removed in the end.

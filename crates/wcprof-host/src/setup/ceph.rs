@@ -10,6 +10,8 @@ use wcprof_types::snapshot::{CephSetup, ProcessSetup};
 use wcprof_types::{option_value, redact_value};
 
 use super::tree::{Absent, Tree};
+use crate::deadline::with_deadline;
+use crate::open::NoFile;
 
 const MAX_CONF: usize = 1 << 20;
 /// Options that checks or labels use, by name or beginning.
@@ -59,21 +61,36 @@ pub(super) fn read(
     let name = name(kind, args, environ.and_then(|e| e.get("CEPH_CONF")));
     let root = tree.enter(&format!("{dir}/root"))?;
     let default = format!("/etc/ceph/{}.conf", name.cluster);
-    let conf_path = name.conf.unwrap_or(&default);
-    let mut ceph = CephSetup::default();
-    if let Some((bytes, _)) = root.bytes(conf_path, MAX_CONF, Absent::Noted) {
-        ceph.conf = options(&String::from_utf8_lossy(&bytes), &name);
-        ceph.conf_path = conf_path.to_owned();
-    }
-    if kind == "osd" {
+    let conf_path = name.conf.unwrap_or(&default).to_owned();
+    let data = (kind == "osd").then(|| {
         let default = format!("/var/lib/ceph/osd/{}-{}", name.cluster, name.id);
-        let data = option_value(args, &["--osd-data"]).unwrap_or(&default);
-        for link in ["block", "block.db", "block.wal"] {
-            let target = root.link(&format!("{data}/{link}"));
-            ceph.links.extend(target.map(|t| (link.to_owned(), t)));
+        option_value(args, &["--osd-data"]).map_or(default, str::to_owned)
+    });
+    let (conf_there, data_there) = (conf_path.clone(), data.clone());
+    // Both paths are the process's choice: they may lead to a server that never answers.
+    let read = with_deadline(move || {
+        let conf = root.bytes(&conf_there, MAX_CONF, Absent::Noted);
+        let link = |name: &str| {
+            let target = root.link(&format!("{}/{name}", data_there.as_ref()?))?;
+            Some((name.to_owned(), target))
+        };
+        let links = ["block", "block.db", "block.wal"].into_iter();
+        let links: BTreeMap<_, _> = links.filter_map(link).collect();
+        (conf, links, root.into_unread())
+    });
+    let mut ceph = CephSetup::default();
+    let Some((conf, links, unread)) = read else {
+        for path in [Some(conf_path), data].into_iter().flatten() {
+            tree.left_out(&path, NoFile::NoAnswer.to_string());
         }
+        return Some(ceph);
+    };
+    ceph.links = links;
+    if let Some((bytes, _)) = conf {
+        ceph.conf = options(&String::from_utf8_lossy(&bytes), &name);
+        ceph.conf_path = conf_path;
     }
-    for unread in root.into_unread() {
+    for unread in unread {
         tree.left_out(&unread.path, unread.reason);
     }
     Some(ceph)
