@@ -15,7 +15,7 @@ wcprof-text:
 wcprof-types:
 wcprof-net: wcprof-text
 wcprof-host: wcprof-types
-wcprof-perf: wcprof-types wcprof-host
+wcprof-perf: dwarf-stream wcprof-types wcprof-host
 wcprof-capture: wcprof-types wcprof-host wcprof-perf
 wcprof-unwind: dwarf-stream wcprof-types
 wcprof-trace: wcprof-types

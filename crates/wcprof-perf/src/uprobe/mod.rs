@@ -33,7 +33,7 @@ pub(crate) fn fuzz_record(bytes: &[u8]) {
 
 /// An ELF file, for the fuzz target.
 pub(crate) fn fuzz_module(bytes: &[u8]) {
-    let _ = site::functions(bytes);
+    let _ = site::functions(dwarf_stream::elf::Source::Bytes(bytes.to_vec()));
 }
 
 #[cfg(test)]

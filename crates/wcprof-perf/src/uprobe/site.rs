@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
-use object::{Endianness, Object, ObjectSymbol, ReadCache, ReadRef, elf};
+use dwarf_stream::elf::{ElfFile, Kind, Section, Source, entries};
+use object::LittleEndian as LE;
+use object::elf::{EM_X86_64, PF_X, PT_LOAD, SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, Sym64};
 use wcprof_host::Target;
 use wcprof_host::open::LiveFiles;
 use wcprof_types::{Avma, Mapping};
@@ -17,8 +18,8 @@ use super::{UpdateFunction, UprobeError};
 
 /// Copies of OpenSSL in one process; more are not looked at.
 const MAX_MODULES: usize = 4;
-/// Symbols of a file that are looked at.
-const MAX_SYMBOLS: usize = 4_000_000;
+/// Bytes of a symbol table, and of its names: five million symbols.
+const MAX_TABLE: u64 = 128 << 20;
 
 type Offsets = Vec<(UpdateFunction, u64)>;
 
@@ -109,7 +110,8 @@ fn open(
         reason,
     };
     let copy = file.try_clone().map_err(|e| failed(e.to_string()))?;
-    let (offsets, is_boring) = functions(&ReadCache::new(copy)).map_err(failed)?;
+    let source = Source::from_file(copy).map_err(|e| failed(e.to_string()))?;
+    let (offsets, is_boring) = functions(source).map_err(failed)?;
     if is_boring {
         return Err(UprobeError::NotOpenSsl(mapping.path.clone()));
     }
@@ -144,24 +146,38 @@ fn addresses(mappings: &[&Mapping], offset: u64) -> Vec<Avma> {
 }
 
 /// File offsets of both functions in an ELF file, and whether it is BoringSSL.
-pub(super) fn functions<'d, R: ReadRef<'d>>(data: R) -> Result<(Offsets, bool), String> {
-    let elf = ElfFile64::<Endianness, R>::parse(data).map_err(|e| e.to_string())?;
-    let endian = elf.endian();
-    if elf.elf_header().e_machine(endian) != elf::EM_X86_64 {
+pub(super) fn functions(source: Source) -> Result<(Offsets, bool), String> {
+    let elf = ElfFile::parse(source, Kind::Linked).map_err(|e| e.to_string())?;
+    if elf.machine != EM_X86_64.0 {
         return Err("not code for x86-64".into());
     }
     let mut values = [None; 2];
     let mut is_boring = false;
-    let symbols = elf.dynamic_symbols().chain(elf.symbols());
-    for symbol in symbols.take(MAX_SYMBOLS) {
-        let Ok(name) = symbol.name() else { continue };
-        is_boring |= name == "BORINGSSL_self_test";
-        if symbol.is_undefined() || !name.starts_with("EVP_") {
+    let read = |section| elf.read(section, MAX_TABLE).map_err(|e| e.to_string());
+    for kind in [SHT_DYNSYM.0, SHT_SYMTAB.0] {
+        let table = elf.sections.iter().find(|section| section.kind == kind);
+        let names = |table: &Section| elf.sections.get(table.link as usize);
+        let Some((table, names)) = table.and_then(|table| Some((table, names(table)?))) else {
             continue;
-        }
-        for (function, value) in UpdateFunction::ALL.iter().zip(&mut values) {
-            if name == function.symbol() {
-                value.get_or_insert(symbol.address());
+        };
+        let (symbols, names) = (read(table)?, read(names)?);
+        for symbol in entries::<Sym64<LE>>(&symbols) {
+            let name = names
+                .get(symbol.st_name.get(LE) as usize..)
+                .unwrap_or_default();
+            // A name without an end is not gone through.
+            let is = |wanted: &str| {
+                let rest = name.strip_prefix(wanted.as_bytes());
+                rest.is_some_and(|rest| rest.starts_with(&[0]))
+            };
+            is_boring |= is("BORINGSSL_self_test");
+            if symbol.st_shndx.get(LE) == SHN_UNDEF {
+                continue;
+            }
+            for (function, value) in UpdateFunction::ALL.iter().zip(&mut values) {
+                if is(function.symbol()) {
+                    value.get_or_insert(symbol.st_value.get(LE));
+                }
             }
         }
     }
@@ -169,12 +185,11 @@ pub(super) fn functions<'d, R: ReadRef<'d>>(data: R) -> Result<(Offsets, bool), 
     for (function, value) in UpdateFunction::ALL.into_iter().zip(values) {
         let name = function.symbol();
         let value = value.ok_or_else(|| format!("no symbol `{name}`"))?;
-        let offset = elf.elf_program_headers().iter().find_map(|segment| {
-            let is_code = segment.p_type(endian) == elf::PT_LOAD
-                && (segment.p_flags(endian) & elf::PF_X) == elf::PF_X;
-            let distance = value.checked_sub(segment.p_vaddr(endian))?;
-            let is_inside = is_code && distance < segment.p_filesz(endian);
-            is_inside.then(|| segment.p_offset(endian).checked_add(distance))?
+        let offset = elf.segments.iter().find_map(|segment| {
+            let is_code = segment.kind == PT_LOAD.0 && segment.flags & PF_X.0 != 0;
+            let distance = value.checked_sub(segment.address)?;
+            let is_inside = is_code && distance < segment.file_size;
+            is_inside.then(|| segment.offset.checked_add(distance))?
         });
         let offset = offset.ok_or_else(|| format!("`{name}` is in no executable segment"))?;
         offsets.push((function, offset));

@@ -1,8 +1,10 @@
 //! Tests of the pure parts, and of a burst on this very process where it is permitted.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 
+use dwarf_stream::elf::Source;
 use perf_event_open_sys::bindings;
 use wcprof_types::Tid;
 
@@ -90,15 +92,42 @@ fn event_source() {
 /// Check that what is no libcrypto is refused with the reason, whatever bytes it has.
 #[test]
 fn no_library() {
-    assert!(functions(&b""[..]).is_err());
-    assert!(functions(&b"\x7fELF\x02\x01\x01"[..]).is_err());
+    let functions = |bytes: &[u8]| functions(Source::Bytes(bytes.to_vec()));
+    assert!(functions(b"").is_err());
+    assert!(functions(b"\x7fELF\x02\x01\x01").is_err());
     let own = fs::read("/proc/self/exe").unwrap();
-    let error = functions(&own[..]).unwrap_err();
+    let error = functions(&own).unwrap_err();
     assert!(error.contains("no symbol `EVP_EncryptUpdate`"), "{error}");
     for cut in [100, 1000, 5000, own.len() / 2] {
         assert!(functions(&own[..cut]).is_err());
     }
     assert!(Path::new("/proc/self/exe").exists());
+}
+
+/// Check that a sparse file with a symbol table, or names, of 4 GiB is refused for that, not read.
+#[test]
+fn huge_tables() {
+    for (n_symbols, n_names) in [(4 << 30, 1), (24, 4 << 30)] {
+        let mut bytes = Vec::from(*b"\x7fELF\x02\x01\x01");
+        let mut put = |at: usize, field: &[u8]| {
+            bytes.resize(bytes.len().max(at + field.len()), 0);
+            bytes[at..at + field.len()].copy_from_slice(field);
+        };
+        // ET_DYN for x86-64; section headers, three of 64 bytes, follow the header.
+        let fields = [(16, 3_u16), (18, 62), (40, 64), (58, 64), (60, 3)];
+        let fields = fields.into_iter();
+        fields.for_each(|(at, field)| put(at, &field.to_le_bytes()));
+        // Kind, offset, size, and the section that has the names.
+        for (header, section) in [(128, [2, 4096, n_symbols, 2]), (192, [3, 4096, n_names, 0])] {
+            let fields = [4, 24, 32, 40].into_iter().zip(section);
+            fields.for_each(|(at, field): (usize, u64)| put(header + at, &field.to_le_bytes()));
+        }
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&bytes).unwrap();
+        file.set_len(8 << 30).unwrap();
+        let error = functions(Source::from_file(file).unwrap()).unwrap_err();
+        assert!(error.contains("the limit is"), "{error}");
+    }
 }
 
 /// Check that a probe on this process costs something and is gone afterwards, or that its refusal
