@@ -3,12 +3,15 @@
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use wcprof_testkit::{
     RemoteProcess, Variant, assert_fails, fixture, has_capability, kill_worker, output_folder,
-    skip, text, wcprof,
+    skip, text, wait_until, wcprof, worker,
 };
 
 /// Frames of each thread and direction for one GO.
@@ -40,6 +43,8 @@ impl Watching {
             .args(args)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
+            // As a shell starts it: Ctrl-Z does nothing in a group that no shell has.
+            .process_group(0)
             .spawn()
             .expect("wcprof starts");
         let mut stderr = BufReader::new(child.stderr.take().expect("stderr is a pipe"));
@@ -261,12 +266,32 @@ fn killed() {
     let mut watching = Watching::start(pid, "10");
     assert_ne!(code(&target, pid), before, "breakpoints are in");
     kill_worker(&mut watching.child);
-    // Descriptors are closed before a process can be waited for; the kernel may put their end off.
-    let begin = std::time::Instant::now();
-    while code(&target, pid) != before {
-        assert!(begin.elapsed().as_secs() < 10, "breakpoints stay");
-        std::thread::sleep(std::time::Duration::from_millis(1));
+    wait_for_removal(&target, pid, &before);
+}
+
+/// Descriptors are closed before a process can be waited for; the kernel may put their end off.
+#[track_caller]
+fn wait_for_removal(target: &RemoteProcess, pid: i32, before: &[[u8; 8]]) {
+    wait_until("breakpoints stay", || {
+        (code(target, pid) == before).then_some(())
+    });
+}
+
+/// Check that Ctrl-Z in the middle does not keep the breakpoints in.
+#[test]
+fn stopped() {
+    if !can_probe("stopped") {
+        return;
     }
+    let target = start(Variant::NoFramePointers);
+    let pid = target.pid();
+    let before = code(&target, pid);
+    let watching = Watching::start(pid, "1");
+    assert_ne!(code(&target, pid), before, "breakpoints are in");
+    let worker = Pid::from_raw(worker(&watching.child));
+    kill(worker, Signal::SIGTSTP).expect("wcprof runs");
+    wait_for_removal(&target, pid, &before);
+    watching.finish();
 }
 
 fn observe(pid: i32) -> Output {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{SigHandler, Signal, signal};
 use wcprof_host::procfs::list_threads;
 use wcprof_host::{Target, read_memory};
 use wcprof_types::{Avma, Pid, Tid};
@@ -134,6 +135,7 @@ impl<'a> Burst<'a> {
     /// # Errors
     /// When the kernel refuses a probe; none is left then.
     pub fn run(self, watching: impl FnOnce()) -> Result<BurstReport, UprobeError> {
+        let _unstopped = Unstopped::new();
         let pid = self.target.pid();
         let before = code_bytes(pid, self.modules);
         let opened = Instant::now();
@@ -268,6 +270,28 @@ impl Thread {
                 Some(Parsed::Other) => {}
                 None => log.n_malformed += 1,
             }
+        }
+    }
+}
+
+/// Signals of a terminal that stop a process which reads nothing from it: Ctrl-Z, and writing in the background.
+const STOPS: [Signal; 2] = [Signal::SIGTSTP, Signal::SIGTTOU];
+
+/// While it lives, a terminal does not stop this process: the breakpoints would stay in for as long.
+struct Unstopped([Option<SigHandler>; 2]);
+
+impl Unstopped {
+    fn new() -> Self {
+        // SAFETY: ignoring runs no code.
+        Self(STOPS.map(|stop| unsafe { signal(stop, SigHandler::SigIgn) }.ok()))
+    }
+}
+
+impl Drop for Unstopped {
+    fn drop(&mut self) {
+        for (stop, before) in STOPS.into_iter().zip(self.0) {
+            // SAFETY: what it was before.
+            let _ = before.map(|before| unsafe { signal(stop, before) });
         }
     }
 }
