@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -14,10 +14,14 @@ use wcprof_testkit::{
     skip, text, wait_until, wcprof, worker,
 };
 
+use crate::jit::beside_hung_server;
+
 /// Frames of each thread and direction for one GO.
 const ROUNDS: u64 = 500;
 const RX: &str = "80,0 | 192,16384,16,0";
 const TX: &str = "32,48 | 285,3,4096x4,16";
+/// Who root of a container is outside of it.
+const SHIFTED: u32 = 1_000_000;
 
 fn start(variant: Variant) -> RemoteProcess {
     RemoteProcess::start(&fixture("crypto.c", variant))
@@ -365,29 +369,37 @@ fn no_uprobe_events() {
 
 /// A target that maps a library whose constructor misbehaves, by `define`, when it is measured.
 fn start_evil(folder: &Path, define: &str) -> RemoteProcess {
+    let program = fixture("eintr.c", Variant::NoFramePointers);
+    start_evil_by(&mut Command::new(program), folder, define)
+}
+
+fn start_evil_by(command: &mut Command, folder: &Path, define: &str) -> RemoteProcess {
     let library = folder.join("libcrypto.so.3");
     let victim = folder.join("victim");
     fs::write(&victim, "precious").expect("can be written");
+    let secret = folder.join("secret");
+    fs::write(&secret, "").expect("can be written");
+    let nobody = fs::Permissions::from_mode(0o000);
+    fs::set_permissions(&secret, nobody).expect("can be changed");
+    // Of root in the namespace of `shifted_users`.
+    chown(&secret, Some(SHIFTED), Some(SHIFTED)).expect("can be changed");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/src/crypto_evil.c");
     let gcc = Command::new("gcc")
         .args(["-shared", "-fPIC", "-O1", &format!("-D{define}")])
         .arg(format!("-DMARK=\"{}\"", folder.join("mark").display()))
         .arg(format!("-DVICTIM=\"{}\"", victim.display()))
+        .arg(format!("-DSECRET=\"{}\"", secret.display()))
         .arg("-o")
         .arg(&library)
         .arg(source)
         .status();
     assert!(gcc.expect("gcc runs").success());
-    RemoteProcess::start_command(
-        Command::new(fixture("eintr.c", Variant::NoFramePointers))
-            .env("LD_PRELOAD", &library)
-            .env("WELL_BEHAVED", "1"),
-    )
+    let command = command.env("LD_PRELOAD", &library);
+    RemoteProcess::start_command(command.env("WELL_BEHAVED", "1"))
 }
 
 /// A folder that everybody may enter and write, so that only the confinement refuses.
 fn open_folder() -> tempfile::TempDir {
-    use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().expect("temporary folder");
     let all = fs::Permissions::from_mode(0o777);
     fs::set_permissions(folder.path(), all).expect("can be changed");
@@ -422,6 +434,34 @@ fn misbehaving_library() {
         let victim = fs::read_to_string(folder.path().join("victim"));
         assert_eq!(victim.expect("still there"), "precious", "{define}");
     }
+}
+
+/// Check that the library has no capabilities in the user namespace of a container whose root is another user outside, and
+/// whose `/proc` says nothing.
+#[test]
+fn shifted_users() {
+    if !has_capability() {
+        return skip("shifted_users", "needs root to confine a process");
+    }
+    let folder = open_folder();
+    let mut command = Command::new("unshare");
+    command
+        .args(["--user", "--mount"])
+        .arg(fixture("eintr.c", Variant::NoFramePointers));
+    let target = start_evil_by(&mut command, folder.path(), "FILES");
+    let pid = target.pid();
+    let hide = ["mount", "-t", "tmpfs", "none", "/proc"];
+    let hidden = Command::new("nsenter")
+        .args(["--mount", "--target", &pid.to_string()])
+        .args(hide)
+        .status();
+    assert!(hidden.expect("nsenter runs").success());
+    for map in ["uid_map", "gid_map"] {
+        let path = format!("/proc/{pid}/{map}");
+        fs::write(path, format!("0 {SHIFTED} 1000000000")).expect("root may map users");
+    }
+    let output = calibrate(pid);
+    assert_fails(&output, 1, &["failed to calibrate", "all refused", "hint:"]);
 }
 
 /// Check that nothing is loaded where a part of the confinement is refused, as in a container with a
@@ -517,6 +557,28 @@ fn hanging_library() {
     }
 }
 
+/// Check that a library whose name leads to a file server that never answers is given up, and its process is left behind.
+#[test]
+fn hung_file_server() {
+    if !has_capability() {
+        return skip("hung_file_server", "needs root to confine a process");
+    }
+    if !Path::new("/dev/fuse").exists() {
+        return skip("hung_file_server", "this kernel has no FUSE");
+    }
+    // Below `/tmp`, where the server is.
+    let folder = open_folder();
+    let mut command = Command::new("unshare");
+    command
+        .arg("--mount")
+        .arg(fixture("eintr.c", Variant::NoFramePointers));
+    let target = start_evil_by(&mut command, folder.path(), "FILES");
+    let calibrate = || calibrate(target.pid());
+    let (output, mark) = beside_hung_server("lookups", target.pid(), calibrate);
+    assert!(mark.get("taken") > 0, "{}", text(&output.stderr));
+    assert_fails(&output, 1, &["did not finish in time"]);
+}
+
 /// Check that a copy of a real library is measured where only the target's mount namespace has it, and
 /// that a deleted one is refused.
 #[test]
@@ -526,20 +588,26 @@ fn foreign_library() {
     }
     let folder = open_folder();
     let library = system_libcrypto();
+    let calibrate_copy = |change: &str| {
+        let target = RemoteProcess::start_command(
+            Command::new("unshare")
+                .args(["-m", "sh", "-ec"])
+                .arg(format!(
+                    "mount -t tmpfs none \"$0\"; cp \"$1\" \"$0\"; {change} \
+                     LD_LIBRARY_PATH=\"$0\" exec \"$2\""
+                ))
+                .arg(folder.path())
+                .arg(&library)
+                .arg(fixture("crypto.c", Variant::NoFramePointers)),
+        );
+        let output = calibrate(target.pid());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        output
+    };
+    // The same bytes: the system's own is measured.
+    assert!(!text(&calibrate_copy("").stderr).contains("confined"));
     // One byte more makes it another file.
-    let target = RemoteProcess::start_command(
-        Command::new("unshare")
-            .args(["-m", "sh", "-ec"])
-            .arg(
-                "mount -t tmpfs none \"$0\"; cp \"$1\" \"$0\"; echo >> \"$0\"/libcrypto.so*; \
-                 LD_LIBRARY_PATH=\"$0\" exec \"$2\"",
-            )
-            .arg(folder.path())
-            .arg(&library)
-            .arg(fixture("crypto.c", Variant::NoFramePointers)),
-    );
-    let output = calibrate(target.pid());
-    assert!(output.status.success(), "{}", text(&output.stderr));
+    let output = calibrate_copy("echo >> \"$0/${1##*/}\";");
     assert!(text(&output.stderr).contains("confined"));
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let name = library.file_name().expect("a file");

@@ -153,7 +153,7 @@ impl Place {
 }
 
 /// SHA-256 of a file, hexadecimal; where it is read from now does not matter.
-fn content_hash(file: &File) -> Option<String> {
+pub(crate) fn content_hash(file: &File) -> Option<String> {
     let mut hash = Sha256::new();
     let mut chunk = vec![0; 1 << 16];
     let mut at = 0;

@@ -9,12 +9,12 @@
 mod child;
 
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, ensure};
@@ -29,7 +29,7 @@ use wcprof_perf::uprobe::{CryptoModule, UprobeError, find_crypto_modules};
 use wcprof_text::terminal_name;
 use wcprof_types::Pid;
 
-use crate::kept::{Keeping, Place};
+use crate::kept::{Keeping, Place, content_hash};
 use crate::measure::{kept_or_new, measure};
 use wcprof_cli::confined::process;
 use wcprof_cli::same_file::identity;
@@ -42,6 +42,8 @@ pub(crate) use child::{SandboxArgs, run as run_child};
 const STALLED: Duration = Duration::from_secs(20);
 /// For all of it, also where it sleeps and wakes for ever.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// To end once it is killed, also where others keep the CPUs busy.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
 const IN_TIME: &str = "the library did not finish in time: its confined process was ended (it hangs, \
                        or this machine is too busy)";
 /// A calibration has about 10 KiB.
@@ -94,12 +96,7 @@ fn system_if_same(module: &CryptoModule) -> Option<Library> {
     if metadata.len() != theirs.len() || metadata.len() > MAX_LIBRARY {
         return None;
     }
-    let read = |file: &File| {
-        let mut bytes = Vec::new();
-        file.take(MAX_LIBRARY).read_to_end(&mut bytes).ok()?;
-        Some(bytes)
-    };
-    (read(&own)? == read(&module.file)?).then_some(library)
+    (content_hash(&own)? == content_hash(&module.file)?).then_some(library)
 }
 
 fn refuse_deleted(path: &str) -> Result<(), Failure> {
@@ -124,7 +121,7 @@ fn confined(target: &Target, path: &str) -> Result<Calibration, Failure> {
     let answer = read_answer(&mut child);
     // It may hang, or have left: both calls fail only when it is gone already.
     let _ = child.kill();
-    let status = child.wait();
+    let status = ended(&mut child);
     let answer = answer?;
     let refused = |reason: String| {
         let error = anyhow!("failed to calibrate `{}`: {reason}", terminal_name(path));
@@ -136,11 +133,11 @@ fn confined(target: &Target, path: &str) -> Result<Calibration, Failure> {
         return Err(refused(terminal_name(&reason).into_owned()));
     }
     if answer.is_empty() {
-        let ended = |how: &str| format!("the confined process ended without a result ({how})");
         return Err(refused(match status {
-            Ok(status) if status.signal() == Some(Signal::SIGXCPU as i32) => IN_TIME.to_owned(),
-            Ok(status) => ended(&status.to_string()),
-            Err(error) => ended(&error.to_string()),
+            Some(status) if status.signal() != Some(Signal::SIGXCPU as i32) => {
+                format!("the confined process ended without a result ({status})")
+            }
+            _ => IN_TIME.to_owned(),
         }));
     }
     let calibration = Calibration::from_json(&answer);
@@ -149,6 +146,17 @@ fn confined(target: &Target, path: &str) -> Result<Calibration, Failure> {
     // Whatever the child says, this is the file.
     calibration.library.path = Some(path.to_owned());
     Ok(calibration)
+}
+
+/// How a killed process ended. One that waits for a file server can not end: it is left behind.
+fn ended(child: &mut Child) -> Option<ExitStatus> {
+    let until = Instant::now() + END_TIMEOUT;
+    loop {
+        match child.try_wait() {
+            Ok(None) if Instant::now() < until => sleep(Duration::from_millis(1)),
+            ended => return ended.ok()?,
+        }
+    }
 }
 
 /// Nanoseconds that a process of one thread ran and waited for a CPU; `None` where the kernel does not

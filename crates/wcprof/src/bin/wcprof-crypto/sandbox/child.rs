@@ -14,7 +14,7 @@ use msgr_crypto::calibration::{CalibrationOptions, calibrate};
 use msgr_crypto_ffi::Library;
 use nix::libc;
 use nix::sched::{CloneFlags, setns};
-use nix::sys::prctl::{set_no_new_privs, set_pdeathsig};
+use nix::sys::prctl::set_pdeathsig;
 use nix::sys::resource::Resource;
 use nix::sys::signal::Signal;
 use nix::unistd::{Gid, chroot, fchdir};
@@ -22,6 +22,7 @@ use seccompiler::SeccompCmpOp;
 
 use wcprof_host::open::Root;
 use wcprof_host::procfs::{open, read_bytes};
+use wcprof_host::sys::keep_capabilities;
 use wcprof_types::Pid;
 
 use wcprof_cli::Failure;
@@ -45,7 +46,6 @@ const CALLS: &[i64] = &[
     libc::SYS_getdents64,
     libc::SYS_clock_nanosleep,
     libc::SYS_nanosleep,
-    libc::SYS_sched_setaffinity,
     libc::SYS_getrusage,
     libc::SYS_getuid,
     libc::SYS_geteuid,
@@ -124,9 +124,10 @@ fn confine(pid: i32) -> anyhow::Result<()> {
     }
     drop(root);
     rights::become_user(identity.uid, identity.gid, &identity.groups)?;
-    rights::prove_no_capabilities()?;
     // Cleared by the change of user, so it is set now.
     set_pdeathsig(Signal::SIGKILL).context("failed to follow the end of wcprof")?;
+    // The change of user drops them only where root of the namespace is who it was before.
+    keep_capabilities(0).context("failed to give up capabilities")?;
     rights::limit(&[
         (Resource::RLIMIT_CPU, CPU_SECONDS, CPU_SECONDS + 1),
         (Resource::RLIMIT_AS, ADDRESS_SPACE, ADDRESS_SPACE),
@@ -134,7 +135,6 @@ fn confine(pid: i32) -> anyhow::Result<()> {
         (Resource::RLIMIT_FSIZE, 0, 0),
         (Resource::RLIMIT_CORE, 0, 0),
     ])?;
-    set_no_new_privs().context("failed to give up new privileges")?;
     filter()?.apply()?;
     prove()
 }
