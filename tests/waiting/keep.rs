@@ -13,8 +13,8 @@ use wcprof_trace::{Ending, TraceReader};
 use crate::input::TinyDisk;
 use crate::said::Said;
 use wcprof_testkit::{
-    Attach, Engine, Folded, RemoteProcess, Variant, assert_weights, fixture, has_capability, skip,
-    text, wcprof,
+    Attach, Engine, Folded, RemoteProcess, Variant, assert_weights, children, fixture,
+    has_capability, skip, text, wait_until, wcprof,
 };
 
 /// Begin to record into numbered files beside `trace`, and wait until it runs.
@@ -307,6 +307,11 @@ fn triggered(engine: Engine, pid: i32, folder: &Path, conditions: &[&str]) -> (P
     flags.extend(conditions.iter().flat_map(|text| ["--trigger", text]));
     let flight = start(&attach, &trace, &flags);
     let line = flight.line("wrote");
+    // Who looked up files of the target: each of its processes would have one.
+    let worker = flight.worker();
+    wait_until("a child of wcprof stays", || {
+        children(worker).is_empty().then_some(())
+    });
     assert_eq!(flight.end(), Some(0));
     let path = line
         .split(": ")

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use wcprof_testkit::worker;
 
 /// A line that does not come within this does not come.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -54,6 +55,12 @@ impl Said {
 
     pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id() as i32), signal).expect("wcprof runs");
+    }
+
+    /// The process that does the work.
+    #[track_caller]
+    pub(crate) fn worker(&self) -> i32 {
+        worker(&self.child)
     }
 
     /// Ctrl-C: its exit code.

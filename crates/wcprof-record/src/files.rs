@@ -107,8 +107,8 @@ impl TargetFiles {
         }
     }
 
-    /// Gives back what is not needed until a file is opened.
-    pub(crate) fn rest(&self) {
+    /// Gives back what is not needed until a file is opened: the process that looks it up.
+    pub fn rest(&self) {
         self.files.rest();
     }
 

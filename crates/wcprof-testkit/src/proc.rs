@@ -45,12 +45,16 @@ pub fn wait_for_thread(pid: i32, comm: &str) -> i32 {
     })
 }
 
-/// Pids of the children that the main thread of `pid` started.
+/// Pids of the children of `pid`.
 pub fn children(pid: i32) -> Vec<i32> {
-    fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))
-        .unwrap_or_default()
-        .split_whitespace()
-        .filter_map(|pid| pid.parse().ok())
+    let tasks = fs::read_dir(format!("/proc/{pid}/task"));
+    let lists = tasks.into_iter().flatten().flatten();
+    lists
+        .flat_map(|task| {
+            let list = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            let pids = list.split_whitespace().filter_map(|pid| pid.parse().ok());
+            pids.collect::<Vec<_>>()
+        })
         .collect()
 }
 

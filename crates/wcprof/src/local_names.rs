@@ -195,6 +195,7 @@ fn jit_codes(
                 }
             }
         }
+        files.rest();
         let found = found.into_iter().map(|codes| in_time(codes, recorded.end));
         all.extend(
             ids.into_iter()

@@ -12,6 +12,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::unistd::ForkResult;
@@ -40,6 +41,8 @@ const COPY_TIMEOUT: Duration = Duration::from_secs(30);
 const PIECE: u64 = 1 << 20;
 /// Files beyond this are not copied.
 const MAX_COPIED: u64 = 2 << 30;
+/// Children that may wait for servers: beyond this nobody else is made to.
+const MAX_LEFT: usize = 8;
 /// Copies up to this are kept in memory.
 const IN_MEMORY: u64 = 32 << 20;
 /// Left free on the file system that holds a copy.
@@ -78,13 +81,16 @@ pub(super) struct Child {
 }
 
 impl Child {
-    /// Starts a child that opens paths below `root`.
-    pub(super) fn start(root: Option<BorrowedFd<'_>>) -> io::Result<Self> {
+    /// Starts a child that opens paths below `root`; none, if too many wait for servers.
+    pub(super) fn start(root: Option<BorrowedFd<'_>>) -> Result<Self, NoFile> {
+        if !LEFT.has_room() {
+            return Err(NoFile::NoAnswer);
+        }
         let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         // SAFETY: the child makes system calls alone: it neither allocates nor takes a lock, which
         // another thread may have held, and never returns.
-        match unsafe { nix::unistd::fork() }? {
+        match unsafe { nix::unistd::fork() }.map_err(io::Error::from)? {
             ForkResult::Child => serve(theirs.as_fd(), root),
             ForkResult::Parent { child } => Ok(Self {
                 socket: ours,
@@ -150,12 +156,37 @@ impl Drop for Child {
         let Some(pid) = self.pid else { return };
         let _ = kill_process(pid, Signal::KILL);
         let until = Instant::now() + Duration::from_millis(100);
-        while waitpid(Some(pid), WaitOptions::NOHANG).is_ok_and(|ended| ended.is_none())
-            && Instant::now() < until
-        {
+        while !has_ended(pid) {
+            if Instant::now() >= until {
+                return LEFT.lock().push(pid);
+            }
             std::thread::sleep(Duration::from_millis(1));
         }
     }
+}
+
+/// Children of this process that were left behind.
+static LEFT: Left = Left(Mutex::new(Vec::new()));
+
+/// Children that were killed and had not ended by then.
+struct Left(Mutex<Vec<Pid>>);
+
+impl Left {
+    fn lock(&self) -> MutexGuard<'_, Vec<Pid>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes leave of those that have ended by now. Each of the others is a process with the memory that this one had.
+    fn has_room(&self) -> bool {
+        let mut left = self.lock();
+        left.retain(|&pid| !has_ended(pid));
+        left.len() < MAX_LEFT
+    }
+}
+
+/// Whether a child has ended; it is no zombie then.
+fn has_ended(pid: Pid) -> bool {
+    !waitpid(Some(pid), WaitOptions::NOHANG).is_ok_and(|ended| ended.is_none())
 }
 
 /// Requests: one of these, a user id, and a path that ends with NUL.
@@ -322,4 +353,39 @@ fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<(usize, Option<Ow
         _ => None,
     });
     Ok((message.bytes, fd))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use rustix::process::{WaitId, WaitIdOptions, waitid};
+
+    use super::*;
+
+    /// Check that children which do not end are counted up to a limit, and that one which has ended is reaped and counts no
+    /// more.
+    #[test]
+    fn left_behind() {
+        let left = Left(Mutex::default());
+        let start = || Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let children: Vec<_> = (0..MAX_LEFT).map(|_| start()).collect();
+        for child in &children {
+            assert!(left.has_room());
+            left.lock().push(Pid::from_child(child));
+        }
+        assert!(!left.has_room());
+        for child in &children {
+            let pid = Pid::from_child(child);
+            kill_process(pid, Signal::KILL).unwrap();
+            // Without reaping it.
+            let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+            waitid(WaitId::Pid(pid), options).unwrap();
+            assert!(left.has_room());
+            assert!(!left.lock().contains(&pid));
+            let again = waitpid(Some(pid), WaitOptions::NOHANG);
+            assert_eq!(again.unwrap_err(), Errno::CHILD);
+        }
+        assert!(left.lock().is_empty());
+    }
 }

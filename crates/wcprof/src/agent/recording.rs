@@ -2,7 +2,7 @@
 //! with the last one or by an order.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -125,17 +125,21 @@ fn record(
     let (ready, all_ready) = sync_channel(WAITING);
     let intervals = Arc::new(Mutex::new(Intervals::new(plan.args.interval)));
     let also = {
-        let (ready, intervals, figures) =
-            (ready.clone(), Arc::clone(&intervals), Arc::clone(figures));
+        let (ready, intervals) = (ready.clone(), Arc::clone(&intervals));
+        let (figures, ending) = (Arc::clone(figures), options.ending.clone());
         move |recorder: &mut Recorder<Ring>, time| {
             let unix = u64::try_from(since_1970().as_nanos()).unwrap_or(u64::MAX);
             let complete = lock(&intervals).complete(time, (monotonic_ns(), unix));
             if let Some(interval) = complete {
-                let sent = ready.try_send((recorder.take_snapshot()?, interval));
-                // A recording does not wait for profiles: the next one is also of this time.
-                if sent.is_err() {
-                    lock(&intervals).join(interval);
-                    figures.lock().n_joined += 1;
+                match ready.try_send((recorder.take_snapshot()?, interval)) {
+                    Ok(()) => {}
+                    // A recording does not wait for profiles: the next one is also of this time.
+                    Err(TrySendError::Full(_)) => {
+                        lock(&intervals).join(interval);
+                        figures.lock().n_joined += 1;
+                    }
+                    // There would be none any more: their thread panicked, and so does this one's at the end of its scope.
+                    Err(TrySendError::Disconnected(_)) => ending.end_recording(),
                 }
             }
             Ok(())
