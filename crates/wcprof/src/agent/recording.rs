@@ -24,7 +24,7 @@ use super::profiles::Profiles;
 use super::pushing::Destination;
 use crate::failure::{Exit, Failure};
 use crate::keep::write::{NameOptions, check_folder};
-use crate::keep::{self, Keeping};
+use crate::keep::{self, Keeping, Triggered};
 use crate::names;
 use crate::select::MAX_TARGETS;
 use crate::session::{SessionOptions, since_1970};
@@ -38,6 +38,7 @@ pub(super) struct Shared {
     pub(super) figures: Arc<Figures>,
     /// One of them has begun: what ends a later one does not end the agent.
     pub(super) has_recorded: AtomicBool,
+    pub(super) triggered: Mutex<Triggered>,
 }
 
 /// Records until the last process has ended or an order has come.
@@ -116,6 +117,7 @@ fn record(
         asked: &[],
         // What could not be written was said.
         is_incomplete: &Arc::default(),
+        triggered: &shared.triggered,
     };
     let n_targets = options.targets.len();
     let started = || {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TrySendError, channel, sync_channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -71,6 +71,7 @@ pub(crate) fn run(
             false => &[],
         },
         is_incomplete: &is_incomplete,
+        triggered: &Mutex::default(),
     };
     let started = || print_start(options, keep, args, base);
     let (mut number, ended) = record(options, &keeping, started, |_, _| Ok(()))?;
@@ -116,6 +117,15 @@ pub(crate) struct Keeping<'a> {
     pub(crate) asked: &'a [Arc<Target>],
     /// Set if a file could not be written.
     pub(crate) is_incomplete: &'a Arc<AtomicBool>,
+    pub(crate) triggered: &'a Mutex<Triggered>,
+}
+
+/// What triggers have ordered, in this recording and in those before it.
+#[derive(Debug, Default)]
+pub(crate) struct Triggered {
+    n_files: u32,
+    /// No other file until then, `CLOCK_MONOTONIC` ns.
+    quiet_until: u64,
 }
 
 /// Records until the end; `started` is called when that has begun, `also` after each batch with its time, ns. Gives the
@@ -134,6 +144,7 @@ pub(crate) fn record(
         rules,
         asked,
         is_incomplete,
+        triggered,
     } = *keeping;
     let (ordered, orders) = sync_channel(MAX_WAITING);
     let (looks, looked) = sync_channel(1);
@@ -179,6 +190,7 @@ pub(crate) fn record(
                 names: LiveNames::default(),
                 keep,
                 limit: args.trigger_limit,
+                triggered,
                 orders: order.clone(),
             };
             scope.spawn(move || watcher.run(&looked, names, rules));
@@ -284,42 +296,30 @@ fn write_slow_ops(written: &Written, json: Option<String>) -> Result<(), Failure
 }
 
 /// Looks at what is recorded, and orders files when conditions hold.
-struct Watcher {
+struct Watcher<'a> {
     watches: Vec<Watch>,
     names: LiveNames,
     keep: Duration,
     limit: u32,
+    triggered: &'a Mutex<Triggered>,
     orders: Sender<String>,
 }
 
-impl Watcher {
+impl Watcher<'_> {
     fn run(mut self, looks: &Receiver<NamedSnapshot>, names: &NameOptions<'_>, rules: &Rules) {
-        let keep = u64::try_from(self.keep.as_nanos()).unwrap_or(u64::MAX);
         let mut from = TimeNs(0);
-        let mut quiet_until = TimeNs(0);
-        let mut n_written = 0;
         for kept in looks {
-            let now = kept.snapshot.end();
-            let to = TimeNs(now.0.saturating_sub(SETTLED_NS));
+            let to = TimeNs(kept.snapshot.end().0.saturating_sub(SETTLED_NS));
             if to <= from {
                 continue;
             }
             match self.look(&kept, from, to, names, rules) {
-                Ok(Some(reason)) if now >= quiet_until && n_written < self.limit => {
-                    n_written += 1;
-                    // One incident is one file: the next would have this one's time in it.
-                    quiet_until = TimeNs(now.0.saturating_add(keep));
-                    if n_written == self.limit {
-                        let n = self.limit;
-                        message!(
-                            "wcprof: {n} files by triggers: this is the last (--trigger-limit)"
-                        );
-                    }
-                    if self.orders.send(reason).is_err() {
+                Ok(Some(reason)) => {
+                    if self.may_write(kept.end()) && self.orders.send(reason).is_err() {
                         return;
                     }
                 }
-                Ok(_) => {}
+                Ok(None) => {}
                 Err(failure) => {
                     let text = format!("{failure}\nwcprof: one second is not tested");
                     line(Level::Error, &text);
@@ -329,6 +329,26 @@ impl Watcher {
         }
         let spent = self.names.spent.as_secs_f64();
         message!("wcprof: names for triggers took {spent:.2} s");
+    }
+
+    /// Whether a file may be written now, which then counts.
+    fn may_write(&self, now: u64) -> bool {
+        let mut triggered = self
+            .triggered
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if now < triggered.quiet_until || triggered.n_files >= self.limit {
+            return false;
+        }
+        triggered.n_files += 1;
+        // One incident is one file: the next would have this one's time in it.
+        let keep = u64::try_from(self.keep.as_nanos()).unwrap_or(u64::MAX);
+        triggered.quiet_until = now.saturating_add(keep);
+        if triggered.n_files == self.limit {
+            let n = self.limit;
+            message!("wcprof: {n} files by triggers: this is the last (--trigger-limit)");
+        }
+        true
     }
 
     /// Takes a part of what was recorded; gives the reason if a condition holds now.
@@ -378,6 +398,28 @@ fn not_counted(condition: &Condition, others: &BTreeSet<String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Check that the recordings of an agent, one after the other, write no more files than one, nor sooner.
+    #[test]
+    fn limit_of_recordings() {
+        let triggered = Mutex::default();
+        let watcher = || Watcher {
+            watches: Vec::new(),
+            names: LiveNames::default(),
+            keep: Duration::from_nanos(10),
+            limit: 2,
+            triggered: &triggered,
+            orders: channel().0,
+        };
+        let first = watcher();
+        assert_eq!([100, 105].map(|now| first.may_write(now)), [true, false]);
+        let second = watcher();
+        assert_eq!(
+            [109, 110, 200].map(|now| second.may_write(now)),
+            [false, true, false]
+        );
+        assert!(!watcher().may_write(300));
+    }
 
     /// Check that the names most like the one that is not counted come first.
     #[test]
