@@ -72,3 +72,14 @@ fn cancelled() {
             .all(|error| matches!(error, Some(ElfError::Cancelled)))
     );
 }
+
+/// Check that a string ends at its NUL or with its table, and that one of any length costs a bounded effort.
+#[test]
+fn strings() {
+    assert_eq!(c_string(b"ab\0c\0d", 1), b"b");
+    assert_eq!(c_string(b"ab\0c\0d", 5), b"d");
+    assert_eq!(c_string(b"ab", 7), b"");
+    let endless = vec![b'x'; 1 << 20];
+    // One more byte than names that are demangled have.
+    assert_eq!(c_string(&endless, 3).len(), (64 << 10) + 1);
+}

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,7 +22,7 @@ use crate::query::{ModuleQuery, ModuleSymbols};
 use crate::report::Problem;
 use crate::surroundings::Surroundings;
 
-/// Told the size of each file before it is read: more is permitted then.
+/// Told how many bytes each file has on its disk before it is read: more is permitted then.
 pub type OnFile = dyn Fn(u64) + Send + Sync;
 
 /// Does what is asked for on `socket`, and returns when it is done.
@@ -113,7 +114,9 @@ impl Parent {
         send(&socket, request, None)?;
         let (reply, file) = expect(&socket, u64::MAX)?;
         if let Some(file) = &file {
-            (self.on_file)(file.metadata()?.len());
+            let file = file.metadata()?;
+            // The length of a file with holes costs its owner nothing.
+            (self.on_file)(file.len().min(file.blocks().saturating_mul(512)));
         }
         Ok(Answer(reply, file))
     }

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use dwarf_stream::elf::ElfFile;
@@ -190,6 +190,30 @@ fn like_here() {
     assert_eq!(run(&queries, Inlines::Quick), first);
     let here = symbolize_modules(&queries, &LocalFiles, &options);
     assert_eq!(here, first);
+}
+
+/// Check that a file is as large as what it has on its disk, whatever length its owner gave it.
+#[test]
+fn holes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.so");
+    std::fs::write(&path, b"\x7fELF").unwrap();
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.set_len(1 << 43).unwrap();
+    let queries = [query(path.to_str().unwrap(), BuildId::new(&[1; 20]), &[1])];
+    let sizes = Arc::new(Mutex::new(Vec::new()));
+    symbolize_confined(&queries, &LocalFiles, &options(), &|socket| {
+        let sizes = Arc::clone(&sizes);
+        start(socket, move |socket| {
+            let on_file = Box::new(move |size| sizes.lock().unwrap().push(size));
+            run_confined(socket, &Confinement::default(), on_file).unwrap();
+        })
+    });
+    let sizes = sizes.lock().unwrap();
+    assert!(
+        !sizes.is_empty() && sizes.iter().all(|size| *size < 1 << 20),
+        "{sizes:?}"
+    );
 }
 
 /// Check that a module at which the process ends has the names of its symbol tables, and says why; those

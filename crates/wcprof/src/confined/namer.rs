@@ -44,6 +44,8 @@ const MAX_MEMORY_PER_FILE: u64 = 2 << 30;
 const BASE_SECONDS: u64 = 60;
 const SECONDS_PER_FILE: u64 = 5;
 const SECONDS_PER_MIB: u64 = 4;
+/// However large a file is, it gives no more CPU time than this: enough for some tens of GiB.
+const MAX_SECONDS_PER_FILE: u64 = 1200;
 const OPEN_FILES: u64 = 1024;
 /// Tables that do not fit into memory go into files that the parent makes.
 const MAX_FILE: u64 = 8 << 30;
@@ -173,11 +175,9 @@ impl Limits {
     /// Permits what a file of this size needs.
     fn grow(&self, size: u64) {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
-        let memory = size.saturating_mul(2).min(MAX_MEMORY_PER_FILE);
+        let (memory, seconds) = needs(size);
         now.0 = now.0.saturating_add(memory);
-        now.1 = now
-            .1
-            .saturating_add(SECONDS_PER_FILE + (size >> 20) * SECONDS_PER_MIB);
+        now.1 = now.1.saturating_add(seconds);
         // Without more it ends earlier, and the parent says why.
         let _ = self.apply(*now);
     }
@@ -197,6 +197,13 @@ impl Limits {
         }
         Ok(())
     }
+}
+
+/// Memory, bytes, and CPU time, seconds, that a file of this size may need.
+fn needs(size: u64) -> (u64, u64) {
+    let memory = size.saturating_mul(2).min(MAX_MEMORY_PER_FILE);
+    let seconds = SECONDS_PER_FILE + (size >> 20) * SECONDS_PER_MIB;
+    (memory, seconds.min(MAX_SECONDS_PER_FILE))
 }
 
 /// Starts a confined process that talks on `socket`; with `pace`, one that others do not notice.
@@ -291,5 +298,19 @@ impl NamingProcess for Namer {
             (_, Ok(status)) => format!("ended early ({status})"),
             (_, Err(error)) => format!("was lost: {error}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that limits grow with the size of a file, and that no size lifts them.
+    #[test]
+    fn limits_of_a_file() {
+        assert_eq!(needs(0), (0, SECONDS_PER_FILE));
+        assert_eq!(needs(3 << 20), (6 << 20, SECONDS_PER_FILE + 12));
+        let most = (MAX_MEMORY_PER_FILE, MAX_SECONDS_PER_FILE);
+        assert_eq!([1 << 43, 1 << 60, u64::MAX].map(needs), [most; 3]);
     }
 }
