@@ -11,7 +11,6 @@ use wcprof_profile::{GroupBy, Rules, View};
 use wcprof_record::Recorded;
 use wcprof_report::{Headline, SvgOptions, TextOptions, TextTrees, svg, text};
 use wcprof_symbols::{Inlines, SymbolOptions, SymbolReport};
-use wcprof_text::terminal_name;
 use wcprof_trace::model::SymbolTable;
 
 use crate::ahead::Ahead;
@@ -134,9 +133,9 @@ fn print(
     names.complete(&opened, &mut session.recorded)?;
     print_missing_names(&profile, &names.report, path, args.raw);
     for problem in &session.recorded.problems {
-        let path = terminal_name(&problem.path);
         message!(
-            "wcprof: stacks through `{path}` are incomplete: {}",
+            "wcprof: stacks through `{}` are incomplete: {}",
+            problem.path,
             problem.reason
         );
     }

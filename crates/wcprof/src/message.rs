@@ -1,11 +1,13 @@
 //! Lines to standard error, in place of `eprintln!`, which panics when it cannot write: its reader has
-//! gone, or the disk is full. A recording must not end with the terminal that it was started from.
+//! gone, or the disk is full. A recording must not end with the terminal that it was started from. Names of others
+//! in them drive no terminal.
 //! Where standard error is systemd's journal they have their level in front (`sd-daemon(3)`).
 
 use std::io::{Write, stderr};
 use std::sync::OnceLock;
 
 use nix::sys::stat::fstat;
+use wcprof_text::terminal_name;
 
 /// How much a line matters, as syslog numbers it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -34,11 +36,18 @@ pub fn line(level: Level, text: &str) {
         let stat = fstat(stderr());
         stat.is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
     });
+    let text = harmless(text);
     // There is nobody to report a failure to.
     let _ = match is_journal {
-        true => writeln!(stderr().lock(), "{}", journal_line(level, text)),
+        true => writeln!(stderr().lock(), "{}", journal_line(level, &text)),
         false => writeln!(stderr().lock(), "{text}"),
     };
+}
+
+/// The lines of a text as they may be written to a terminal.
+fn harmless(text: &str) -> String {
+    let lines: Vec<_> = text.split('\n').map(terminal_name).collect();
+    lines.join("\n")
 }
 
 /// One line, whose program the journal knows.
@@ -57,5 +66,15 @@ mod tests {
         let text = "wcprof: no space\nhint: another folder";
         let line = journal_line(Level::Error, text);
         assert_eq!(line, "<3>no space; hint: another folder");
+    }
+
+    /// Check that what a target chose drives no terminal, wherever it stands in a message of several lines.
+    #[test]
+    fn names_of_others() {
+        let text = "wcprof: failed to open `a\x1b[2Jb\u{202e}`\nhint: \u{9b}c\r";
+        assert_eq!(
+            harmless(text),
+            "wcprof: failed to open `a?[2Jb?`\nhint: ?c?"
+        );
     }
 }
