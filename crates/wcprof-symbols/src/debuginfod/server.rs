@@ -233,9 +233,8 @@ impl Server {
             if received > limit {
                 return Err(too_large(None, Some(limit)));
             }
-            if size.is_none() {
-                check_free(file, 0)?;
-            }
+            // Others write there, too.
+            check_free(file, size.map_or(0, |size| size.saturating_sub(received)))?;
             file.write_all(bytes)
                 .map_err(|e| Stop::Refused(format!("failed to write it: {e}")))?;
             if pace.check(n as u64, options)? {

@@ -8,6 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use nix::sched::{CloneFlags, unshare};
+use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use wcprof_symbols::{
     CachePath, Debuginfod, DebuginfodOptions, ModuleSymbols, ServerFailure, SourceKind,
 };
@@ -549,6 +552,67 @@ fn garbage() {
     assert!(
         problems[0].contains("larger than 1000 bytes"),
         "{problems:?}"
+    );
+}
+
+/// Check that a download ends when others take the space that was free when it began.
+#[test]
+fn disk_fills() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED debuginfod::disk_fills: only root can mount a file system");
+        return;
+    }
+    let mut stripped = Stripped::build();
+    let folder = tempfile::tempdir().unwrap();
+    let run = || {
+        // What this thread mounts, and those that it starts see, ends with them.
+        unshare(CloneFlags::CLONE_NEWNS).unwrap();
+        mount_change(
+            "/",
+            MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
+        )
+        .unwrap();
+        mount(
+            "tmpfs",
+            folder.path(),
+            "tmpfs",
+            MountFlags::empty(),
+            c"size=514m",
+        )
+        .unwrap();
+        let other = std::fs::File::create(folder.path().join("other")).unwrap();
+        let stub = Stub::start(move |stream| {
+            let free = || fstatvfs(&other).unwrap().f_bavail;
+            let before = free();
+            let mut bytes = vec![0; 1 << 16];
+            bytes[..4].copy_from_slice(b"\x7fELF");
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1048576\r\n\r\n");
+            let _ = stream.write_all(&bytes);
+            while free() == before {
+                std::thread::yield_now();
+            }
+            fallocate(&other, FallocateFlags::empty(), 0, 3 << 19).unwrap();
+            for _ in 1..16 {
+                let _ = stream.write_all(&bytes);
+            }
+        });
+        let mut options = stripped.options(&[&stub.url]);
+        options.cache = Some(CachePath {
+            path: folder.path().join("cache"),
+            is_named: true,
+        });
+        stripped.symbolize(options)
+    };
+    let (result, failures) = std::thread::scope(|scope| scope.spawn(run).join()).unwrap();
+    let problems: Vec<_> = result
+        .report
+        .problems
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert!(
+        problems.iter().any(|text| text.contains("MiB free")),
+        "{problems:?} {failures:?}"
     );
 }
 
