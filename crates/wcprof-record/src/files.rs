@@ -11,8 +11,8 @@ use wcprof_host::procfs::read_status;
 use wcprof_trace::model::{Module, ProcessId};
 use wcprof_types::{Avma, BuildId, Mapping, Pid};
 
-/// Jitdumps of one process; runtimes write one.
-const MAX_JITDUMPS: usize = 16;
+/// Jitdumps of one process; runtimes write one. The names of each may take memory.
+const MAX_JITDUMPS: usize = 4;
 
 /// The files of a process's modules, held open: names can be read after it has exited. A clone has
 /// the same open files.

@@ -20,13 +20,13 @@ const MAX_BYTES: u64 = 1 << 30;
 const MAX_RECORD: u64 = 64 << 20;
 /// Longest name, bytes.
 const MAX_NAME: usize = 4096;
-/// Most bytes of names kept for code that may be moved later.
+/// Most bytes kept for code that may be moved later: its name, and an entry for it.
 const MAX_KEPT: usize = 32 << 20;
 /// Most names given to addresses.
 const MAX_WORK: usize = 1 << 22;
-/// Most bytes of text given to addresses. Real recordings stay far below: 20 000 addresses with ten names of
-/// 100 bytes each make 20 MB.
-const MAX_TEXT: usize = 64 << 20;
+/// Most bytes given to addresses: text, and an entry for each. Real recordings stay below: 20 000 addresses with
+/// ten names of 100 bytes each make 34 MB.
+const MAX_GIVEN: usize = 64 << 20;
 
 const MAGIC: u32 = 0x4a69_5444;
 const HEADER: usize = 40;
@@ -69,7 +69,8 @@ pub struct JitdumpNames {
     pub codes: Vec<Vec<JitCode>>,
     /// Records that make no sense.
     pub n_malformed: u64,
-    /// It ends inside a record (it is still written), or is too large: the rest was not read.
+    /// It is too large, or a record has no sane length: the rest was not read. Where it ends inside a record, that is
+    /// still written.
     pub cut: bool,
 }
 
@@ -91,8 +92,8 @@ struct Dump {
     /// Lines of the code that is loaded next, and its address.
     lines: Option<(u64, Vec<Line>)>,
     work: usize,
-    /// Bytes of text in `codes`.
-    text: usize,
+    /// Bytes in `codes`.
+    given: usize,
 }
 
 /// Names lookup addresses by a jitdump.
@@ -121,57 +122,55 @@ pub fn jitdump_names(dump: impl Read, addresses: &[Avma]) -> Result<JitdumpNames
         kept: 0,
         lines: None,
         work: 0,
-        text: 0,
+        given: 0,
     };
     let mut out = JitdumpNames::default();
-    while let Some(is_whole) = dump.record(&mut input, timed, &mut out)? {
-        if !is_whole {
-            out.cut = true;
-            break;
-        }
-    }
+    while dump.record(&mut input, timed, &mut out)? {}
+    out.cut |= dump.is_enough() || input.limit() == 0;
     out.codes = dump.wanted.in_order(addresses, &dump.codes);
     Ok(out)
 }
 
 impl Dump {
-    /// Reads a record: false if no more can be read, `None` at the end.
+    /// Reads a record: false if no more can be read.
     fn record(
         &mut self,
         input: &mut impl Read,
         timed: bool,
         out: &mut JitdumpNames,
-    ) -> io::Result<Option<bool>> {
+    ) -> io::Result<bool> {
         let record = up_to(RECORD_HEADER, input)?;
-        if record.is_empty() {
-            return Ok(None);
+        if record.len() < RECORD_HEADER || self.is_enough() {
+            return Ok(false);
         }
         let (id, total) = (word32(&record, 0), u64::from(word32(&record, 4)));
-        let Some(len) = total.checked_sub(RECORD_HEADER as u64) else {
+        let len = total.checked_sub(RECORD_HEADER as u64);
+        let Some(len) = len.filter(|len| *len <= MAX_RECORD) else {
             out.n_malformed += 1;
-            return Ok(Some(false));
+            out.cut = true;
+            return Ok(false);
         };
-        if record.len() < RECORD_HEADER || len > MAX_RECORD || self.is_enough() {
-            return Ok(Some(false));
-        }
         let since = if timed { word64(&record, 8) } else { 0 };
         let mut body = (&mut *input).take(len);
         let read = match id {
             CODE_LOAD => self.load(&mut body, since),
             CODE_MOVE => self.moved(&mut body, since),
             CODE_DEBUG_INFO => self.debug_info(&mut body),
-            CODE_CLOSE => return Ok(None),
+            CODE_CLOSE => return Ok(false),
             // Unwinding information, and what later versions add.
             _ => Ok(()),
         };
+        let left = body.limit();
+        let is_whole = skip(input, left)? == left;
         if let Err(error) = read {
             match error.kind() {
-                ErrorKind::UnexpectedEof | ErrorKind::InvalidData => out.n_malformed += 1,
+                ErrorKind::UnexpectedEof | ErrorKind::InvalidData => {
+                    out.n_malformed += u64::from(is_whole);
+                }
                 _ => return Err(error),
             }
         }
-        let left = body.limit();
-        Ok(Some(skip(input, left)? == left))
+        Ok(is_whole)
     }
 
     /// pid, tid, vma, address, size, index, name, code
@@ -179,8 +178,9 @@ impl Dump {
         let head = fixed::<40>(body)?;
         let (address, size, index) = (word64(&head, 16), word64(&head, 24), word64(&head, 32));
         let name = name(body)?;
-        if self.kept + name.len() <= MAX_KEPT {
-            self.kept += name.len();
+        let entry = size_of::<(u64, String)>() + name.len();
+        if self.kept + entry <= MAX_KEPT {
+            self.kept += entry;
             self.names.insert(index, name.clone());
         }
         let lines = self.lines.take().filter(|(at, _)| *at == address);
@@ -237,7 +237,7 @@ impl Dump {
 
     /// More would take too long, or too much memory.
     fn is_enough(&self) -> bool {
-        self.work > MAX_WORK || self.text > MAX_TEXT
+        self.work > MAX_WORK || self.given > MAX_GIVEN
     }
 
     /// Names the wanted addresses in a stretch of code; `lines` are in the order of their addresses.
@@ -262,8 +262,8 @@ impl Dump {
         {
             let after = lines.partition_point(|l| l.address <= *at);
             let line = after.checked_sub(1).and_then(|i| lines.get(i));
-            self.text += name.len() + line.map_or(0, |l| l.file.len());
-            if self.work > MAX_WORK || self.text > MAX_TEXT {
+            self.given += size_of::<JitCode>() + name.len() + line.map_or(0, |l| l.file.len());
+            if self.work > MAX_WORK || self.given > MAX_GIVEN {
                 break;
             }
             codes.push(JitCode {

@@ -270,6 +270,10 @@ fn read_code(
         for (all, codes) in found.iter_mut().zip(dump.codes) {
             all.extend(codes);
         }
+        if dump.cut {
+            let part = "the target's jitdump is too large or malformed: only a part was read";
+            problems.push(part.into());
+        }
         (dump.n_malformed, "records of the target's jitdump")
     } else {
         let map = perf_map_names(input, addresses)?;
@@ -325,6 +329,20 @@ mod tests {
             (&[], &[]),
         ] {
             assert_eq!(in_time(codes(list), 100), codes(expected), "{list:?}");
+        }
+    }
+
+    /// Check that it is said where only a part of a jitdump was read.
+    #[test]
+    fn part_of_jitdump() {
+        let header = [0x4a69_5444_u32, 1, 40, 62, 0, 7, 0, 0, 0, 0];
+        let huge = [0, u32::MAX, 0, 0];
+        for (records, n_problems) in [(&[][..], 0), (&huge[..2], 0), (&huge[..], 2)] {
+            let words = header.iter().chain(records);
+            let dump: Vec<u8> = words.flat_map(|word| word.to_ne_bytes()).collect();
+            let (mut found, mut problems) = (vec![Vec::new()], Vec::new());
+            read_code(true, Ok(&dump[..]), &[Avma(1)], &mut found, &mut problems).unwrap();
+            assert_eq!(problems.len(), n_problems, "{problems:?}");
         }
     }
 }

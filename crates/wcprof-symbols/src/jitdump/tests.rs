@@ -131,7 +131,7 @@ fn lines() {
     assert_eq!(line(3), (None, None));
 }
 
-/// Check that a dump cut at any byte gives what comes before the cut.
+/// Check that a dump cut at any byte gives what comes before the cut, and that nothing is said: it is still written.
 #[test]
 fn cut_anywhere() {
     let whole = [
@@ -145,6 +145,7 @@ fn cut_anywhere() {
             Ok(found) => {
                 assert!(n >= HEADER);
                 assert_eq!(found.codes[1].is_empty(), n < whole.len() - 4, "{n}");
+                assert_eq!((found.cut, found.n_malformed), (false, 0), "{n}");
             }
             Err(_) => assert!(n < HEADER),
         }
@@ -183,6 +184,22 @@ fn hostile() {
     assert!(found.cut);
     let n: usize = found.codes.iter().map(Vec::len).sum();
     assert!(n <= MAX_WORK);
+    // Codes of the shortest name take memory, too.
+    assert!(n * size_of::<JitCode>() <= MAX_GIVEN, "{n}");
+}
+
+/// Check that the names kept for moves are few, however short they are.
+#[test]
+fn many_moves() {
+    let n = (MAX_KEPT / size_of::<(u64, String)>()) as u64;
+    let mut dump = header(0);
+    for index in 0..n + 10 {
+        dump.extend(load(1, 0, 0, index, ""));
+    }
+    dump.extend(moved(2, 0, 0x1000, 1, 7));
+    dump.extend(moved(3, 0, 0x1000, 1, n + 7));
+    let found = jitdump_names(dump.as_slice(), &[Avma(0x1000)]).unwrap();
+    assert_eq!((found.codes[0].len(), found.n_malformed), (1, 1));
 }
 
 /// Check that long names and file names, given to every address again and again, end the reading at a
@@ -213,7 +230,7 @@ fn long_texts() {
         function.name.len() + function.file.as_ref().map_or(0, String::len)
     };
     let n: usize = found.codes.iter().flatten().map(text).sum();
-    assert!(n > MAX_TEXT / 2 && n <= MAX_TEXT, "{n}");
+    assert!(n > MAX_GIVEN / 2 && n <= MAX_GIVEN, "{n}");
 }
 
 proptest! {
