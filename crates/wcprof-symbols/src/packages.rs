@@ -1,8 +1,9 @@
 //! Which package, or which path of a debuginfod server, would supply a module's debug file.
 //!
 //! Asks the package databases of this machine (`dpkg-query`, `apt-cache`, `rpm`), so it is right
-//! where the module's file is installed; for a container [`root`] reads what it says of itself. None of them changes anything or uses the network. They are
-//! asked only if something is missing, and not waited for longer than [`PATIENCE`].
+//! where the module's file is installed; for a container [`root`] reads what it says of itself. None of them changes
+//! anything or uses the network. They are asked only if something is missing, and those of one place not waited for
+//! longer than [`PATIENCE`].
 
 mod root;
 
@@ -22,7 +23,7 @@ use root::other_place;
 /// Bytes taken of what a program prints.
 const MAX_OUTPUT: u64 = 16 << 20;
 
-/// How long all of them together may take: apt reads everything anew where it keeps no cache of its
+/// How long all of one place together may take: apt reads everything anew where it keeps no cache of its
 /// own, as in images of containers, and a database may be locked.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -58,7 +59,8 @@ pub(crate) fn supplies(
         let paths = missing.iter().map(|(module, _)| module.path.as_str());
         match place.and_then(|index| containers.get(index)) {
             Some(container) => {
-                let there = root::Packages::read(&*container.open, paths);
+                let there =
+                    root::Packages::read(&*container.open, paths, Instant::now() + PATIENCE);
                 for (module, supply) in missing {
                     supply.package = there.debug_package(module);
                 }

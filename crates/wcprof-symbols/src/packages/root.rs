@@ -9,6 +9,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
+use std::time::Instant;
 
 use wcprof_trace::model::{ProcessId, Tables};
 
@@ -47,6 +48,8 @@ impl Container<'_> {
 const MAX_FILE: u64 = 32 << 20;
 /// Installed packages whose lists are read.
 const MAX_PACKAGES: usize = 4096;
+/// Longest name or version, bytes; each module has them.
+const MAX_FIELD: usize = 128;
 /// Distributions with RPM, as `ID` and `ID_LIKE` of os-release have them.
 const WITH_RPM: [&str; 6] = ["rhel", "fedora", "centos", "rocky", "suse", "opensuse"];
 
@@ -60,8 +63,12 @@ pub(super) struct Packages {
 }
 
 impl Packages {
-    /// Reads each file once, for all `paths`.
-    pub(super) fn read<'p>(open: &OpenInRoot<'_>, paths: impl Iterator<Item = &'p str>) -> Self {
+    /// Reads each file once, for all `paths`; begins with no list after `deadline`.
+    pub(super) fn read<'p>(
+        open: &OpenInRoot<'_>,
+        paths: impl Iterator<Item = &'p str>,
+        deadline: Instant,
+    ) -> Self {
         let os = ["/etc/os-release", "/usr/lib/os-release"];
         let os = os
             .iter()
@@ -71,10 +78,8 @@ impl Packages {
             let value = os
                 .lines()
                 .find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
-            value
-                .unwrap_or_default()
-                .trim_matches(['"', '\''])
-                .to_owned()
+            let value = value.unwrap_or_default().trim_matches(['"', '\'']);
+            sane(value).unwrap_or_default().to_owned()
         };
         let (id, like) = (field("ID"), field("ID_LIKE"));
         let mut ids = like.split_whitespace().chain([id.as_str()]);
@@ -86,7 +91,7 @@ impl Packages {
         Self {
             distribution: format!("{id} {}", field("VERSION_ID")).trim().to_owned(),
             has_rpm: ids.any(|id| WITH_RPM.iter().any(|rpm| id.starts_with(rpm))),
-            owners: owners(open, &installed(&status), &places),
+            owners: owners(open, &installed(&status), &places, deadline),
         }
     }
 
@@ -112,9 +117,13 @@ fn owners(
     open: &OpenInRoot<'_>,
     installed: &[[String; 3]],
     places: &HashMap<String, &str>,
+    deadline: Instant,
 ) -> HashMap<String, [String; 2]> {
     let mut owners = HashMap::new();
     for [name, architecture, version] in installed {
+        if Instant::now() >= deadline {
+            break;
+        }
         let folder = "/var/lib/dpkg/info";
         let lists = [
             format!("{folder}/{name}.list"),
@@ -146,7 +155,7 @@ fn installed(status: &str) -> Vec<[String; 3]> {
     let paragraphs = status.split("\n\n").filter_map(|paragraph| {
         let field = |key: &str| {
             let mut lines = paragraph.lines();
-            lines.find_map(|line| line.strip_prefix(key)?.strip_prefix(": "))
+            sane(lines.find_map(|line| line.strip_prefix(key)?.strip_prefix(": "))?)
         };
         let is_installed = field("Status")?.ends_with(" installed");
         let name = field("Package")?;
@@ -156,6 +165,11 @@ fn installed(status: &str) -> Vec<[String; 3]> {
         Some([name, field("Architecture")?, field("Version")?].map(str::to_owned))
     });
     paragraphs.take(MAX_PACKAGES).collect()
+}
+
+/// A field that may be kept.
+fn sane(field: &str) -> Option<&str> {
+    (field.len() <= MAX_FIELD).then_some(field)
 }
 
 fn text(open: &OpenInRoot<'_>, path: &str) -> Option<String> {
@@ -169,6 +183,9 @@ fn text(open: &OpenInRoot<'_>, path: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::time::Duration;
+
     use wcprof_trace::model::Module;
     use wcprof_types::{Avma, BuildId, FileOffset, LoadBias, Svma};
 
@@ -196,7 +213,8 @@ mod tests {
     /// The package of a module in a root of these files.
     fn package(files: &[(&str, &str)], module: &ModuleReport) -> Option<String> {
         let paths = [module.path.as_str()].into_iter();
-        Packages::read(&*root(files), paths).debug_package(module)
+        let deadline = Instant::now() + Duration::from_secs(600);
+        Packages::read(&*root(files), paths, deadline).debug_package(module)
     }
 
     const STATUS: &str = "Package: gone\nStatus: deinstall ok config-files\nArchitecture: amd64\nVersion: 1\n\n\
@@ -232,6 +250,43 @@ mod tests {
         );
         assert_eq!(package("/usr/bin/gone"), None);
         assert_eq!(package("/opt/other"), None);
+    }
+
+    /// Check that no list is read when the time is over.
+    #[test]
+    fn no_time() {
+        let files = [
+            ("var/lib/dpkg/status", STATUS),
+            ("var/lib/dpkg/info/ceph-osd.list", "/usr/bin/ceph-osd\n"),
+        ];
+        let (open, n_lists) = (root(&files), Cell::new(0));
+        let open: Box<OpenInRoot<'_>> = Box::new(|path| {
+            n_lists.set(n_lists.get() + usize::from(path.starts_with("/var/lib/dpkg/info")));
+            open(path)
+        });
+        let path = "/usr/bin/ceph-osd";
+        let found = Packages::read(&*open, [path].into_iter(), Instant::now());
+        assert_eq!(found.debug_package(&module(path)), None);
+        assert_eq!(n_lists.get(), 0);
+    }
+
+    /// Check that names and versions which nobody gives are not kept.
+    #[test]
+    fn long_fields() {
+        let long = "1".repeat(1 << 20);
+        let os = format!("ID={long}\nVERSION_ID=\"{long}\"\n");
+        let status = STATUS.replace("18.2.4-1jammy", &long);
+        let files = [
+            ("etc/os-release", os.as_str()),
+            ("var/lib/dpkg/status", &status),
+            ("var/lib/dpkg/info/ceph-osd.list", "/usr/bin/ceph-osd\n"),
+            ("var/lib/dpkg/info/libc6.list", "/lib/libc.so.6\n"),
+        ];
+        assert_eq!(package(&files, &module("/usr/bin/ceph-osd")), None);
+        assert_eq!(
+            package(&files, &module("/lib/libc.so.6")).as_deref(),
+            Some("libc6-dbg or libc6-dbgsym, version 2.35-0")
+        );
     }
 
     /// Check that with RPM the package is named by the build-id that it provides.
