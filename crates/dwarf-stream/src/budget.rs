@@ -34,13 +34,14 @@ pub(crate) struct Reservation<'a> {
 impl Budget {
     /// `limit` is in bytes.
     pub fn new(limit: u64) -> Self {
-        Self::with_files(limit, temporary_file)
+        Self::with_files(limit, |_| temporary_file())
     }
 
-    /// `new_file` makes an empty file without a name, for tables that do not fit; otherwise it is in `/var/tmp`.
+    /// `new_file` makes an empty file without a name, for a table of so many bytes that does not fit; otherwise it is
+    /// in `/var/tmp`.
     pub fn with_files(
         limit: u64,
-        new_file: impl Fn() -> io::Result<File> + Send + Sync + 'static,
+        new_file: impl Fn(u64) -> io::Result<File> + Send + Sync + 'static,
     ) -> Self {
         Self {
             limit,

@@ -20,8 +20,8 @@ const CUT: u8 = 1;
 /// Largest section that is put into a file, bytes, expanded.
 const MAX_SPILL: u64 = 8 << 30;
 
-/// Makes an empty file without a name.
-pub(crate) type NewFile = dyn Fn() -> io::Result<File> + Send + Sync;
+/// Makes an empty file without a name, for this many bytes.
+pub(crate) type NewFile = dyn Fn(u64) -> io::Result<File> + Send + Sync;
 
 /// An empty file that goes away with its descriptor.
 pub fn temporary_file() -> io::Result<File> {
@@ -71,7 +71,7 @@ impl<'a> Table<'a> {
             size,
             source,
         };
-        let mut file = new_file().map_err(spill)?;
+        let mut file = new_file(size).map_err(spill)?;
         let mut stream = elf.stream(section)?;
         let mut buffer = vec![0; STEP];
         loop {

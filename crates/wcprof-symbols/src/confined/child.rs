@@ -48,7 +48,7 @@ pub fn run_confined(
     }
     let parent = Arc::new(Parent { sockets, on_file });
     let files = Arc::clone(&parent);
-    let new_file = move || files.ask(&Request::Spill).and_then(Answer::file);
+    let new_file = move |size| files.ask(&Request::Spill { size }).and_then(Answer::file);
     let budget = Budget::with_files(start.max_memory / 2, new_file);
     let queries: Vec<ModuleQuery> = start.modules.iter().map(|module| module.query()).collect();
     let symbolize = |i: usize, query: &ModuleQuery| {

@@ -123,8 +123,10 @@ pub(super) enum Request {
     },
     ReadCache(CacheKey),
     WriteCache(CacheKey, String),
-    /// An empty file without a name.
-    Spill,
+    /// An empty file without a name, for this many bytes.
+    Spill {
+        size: u64,
+    },
     /// The names of a module. There is no answer.
     Done {
         module: usize,

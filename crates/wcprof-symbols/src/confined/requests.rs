@@ -20,7 +20,7 @@ use super::messages::{Reply, Request};
 use super::wire::{receive, send};
 use crate::cache::is_sound;
 use crate::cache_key::{CacheKey, stamp};
-use crate::debuginfod::Artifact;
+use crate::debuginfod::{Artifact, check_free};
 use crate::files::{ModuleFile, ModuleFiles, OpenError};
 use crate::options::SymbolOptions;
 use crate::query::{ModuleQuery, ModuleSymbols};
@@ -101,7 +101,7 @@ impl Server<'_> {
                 (Reply::Noted, None)
             }
             Request::ReadCache(_) | Request::WriteCache(..) => return Err(unsound("a cache key")),
-            Request::Spill => (Reply::File, Some(dwarf_stream::temporary_file()?)),
+            Request::Spill { size } => spill(size),
             Request::Done { module, names } => {
                 let (query, state) = self.module(module)?;
                 let mut symbols = names.checked(query).ok_or_else(|| unsound("names"))?;
@@ -186,6 +186,22 @@ impl Server<'_> {
     fn has_handed_out(&self, key: &CacheKey) -> bool {
         let stamps = self.stamps.lock().unwrap_or_else(PoisonError::into_inner);
         key.stamps().all(|stamp| stamps.contains(stamp))
+    }
+}
+
+/// A file for a table, if there is room for it.
+fn spill(size: u64) -> (Reply, Option<File>) {
+    let file = dwarf_stream::temporary_file().map_err(|error| error.to_string());
+    match file.and_then(|file| check_free(&file, size).map(|()| file)) {
+        Ok(file) => (Reply::File, Some(file)),
+        Err(reason) => {
+            let is_not_found = false;
+            let reply = Reply::NoFile {
+                is_not_found,
+                reason,
+            };
+            (reply, None)
+        }
     }
 }
 

@@ -216,6 +216,31 @@ fn holes() {
     );
 }
 
+/// Check that a process gets a file for a table that fits on the disk, and a reason for one that does not.
+#[test]
+fn no_room() {
+    let queries = [query("a", None, &[1])];
+    let answers = Arc::new(Mutex::new(Vec::new()));
+    symbolize_confined(&queries, &LocalFiles, &options(), &|socket| {
+        let answers = Arc::clone(&answers);
+        start(socket, move |socket| {
+            send(&socket, &Confinement::default(), None).unwrap();
+            expect::<Start>(&socket, 1 << 20).unwrap();
+            for size in [0, 1 << 60] {
+                send(&socket, &Request::Spill { size }, None).unwrap();
+                let (reply, file) = expect::<Reply>(&socket, 1 << 20).unwrap();
+                answers
+                    .lock()
+                    .unwrap()
+                    .push((format!("{reply:?}"), file.is_some()));
+            }
+        })
+    });
+    let answers = answers.lock().unwrap();
+    assert!(answers[0].1 && !answers[1].1, "{answers:?}");
+    assert!(answers[1].0.contains("MiB free"), "{answers:?}");
+}
+
 /// Check that a module at which the process ends has the names of its symbol tables, and says why; those
 /// before and after it have all.
 #[test]

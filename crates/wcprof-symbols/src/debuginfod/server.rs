@@ -209,7 +209,7 @@ impl Server {
         if size.is_some_and(|size| size > limit) {
             return Err(too_large(size, Some(limit)));
         }
-        check_free(file, size.unwrap_or(0))?;
+        check_free(file, size.unwrap_or(0)).map_err(Stop::Refused)?;
         let mut body = response.into_body().into_reader();
         let mut buffer = vec![0; STEP];
         let mut received = 0_u64;
@@ -234,7 +234,8 @@ impl Server {
                 return Err(too_large(None, Some(limit)));
             }
             // Others write there, too.
-            check_free(file, size.map_or(0, |size| size.saturating_sub(received)))?;
+            let left = size.map_or(0, |size| size.saturating_sub(received));
+            check_free(file, left).map_err(Stop::Refused)?;
             file.write_all(bytes)
                 .map_err(|e| Stop::Refused(format!("failed to write it: {e}")))?;
             if pace.check(n as u64, options)? {
@@ -353,18 +354,18 @@ fn too_large(size: Option<u64>, limit: Option<u64>) -> Stop {
 }
 
 /// Leaves room on the file system for others.
-fn check_free(file: &File, size: u64) -> Result<(), Stop> {
+pub(crate) fn check_free(file: &File, size: u64) -> Result<(), String> {
     // A file system that does not state its size is not guarded.
     let Ok(stat) = fstatvfs(file.as_fd()) else {
         return Ok(());
     };
     let free = stat.blocks_available().saturating_mul(stat.fragment_size());
     match size.saturating_add(KEEP_FREE) > free {
-        true => Err(Stop::Refused(format!(
+        true => Err(format!(
             "its file system has {} MiB free, of which {} are left to others",
             free >> 20,
             KEEP_FREE >> 20
-        ))),
+        )),
         false => Ok(()),
     }
 }
