@@ -154,7 +154,7 @@ impl ProcessState {
         self.unwinder.unwind(
             &copy.regs,
             &mut memory,
-            Some(&mut LiveText(self.target.pid())),
+            Some(&mut LiveText::new(self.target.pid())),
             UnwindLimits::default(),
             unwound,
         );

@@ -12,6 +12,9 @@ use crate::walk::{UnwindLimits, is_user_address};
 /// Candidates that are unwound to the end, for one search.
 const MAX_TRIALS: u32 = 64;
 
+/// Steps that a search of the whole stack stands for.
+const SEARCH_STEPS: u32 = 256;
+
 /// Bytes above the stack pointer in which a function without an FDE has its return address.
 const CALL_SEARCH_BYTES: u64 = 1024;
 
@@ -39,6 +42,13 @@ enum Evidence {
 }
 
 impl Unwinder {
+    /// Whether searches for this stack have so many steps left, which are taken.
+    fn take_steps(&mut self, n: u32) -> bool {
+        let has_left = self.n_steps_left >= n;
+        self.n_steps_left = self.n_steps_left.saturating_sub(n);
+        has_left
+    }
+
     /// The caller of a frame whose rule needs the unknown `rbp`. Every slot of the stack is taken
     /// for the place that `rbp` points to; a candidate must give a return address behind a call
     /// and unwind on to the root.
@@ -54,6 +64,9 @@ impl Unwinder {
         mut text: Option<&mut (dyn TextMemory + '_)>,
         limits: UnwindLimits,
     ) -> Result<Cursor, Fault> {
+        if !self.take_steps(SEARCH_STEPS) {
+            return Err(Fault::End(StackEnd::NoUnwindInfo));
+        }
         let range = memory.searchable();
         let from = cursor.sp.max(range.start).next_multiple_of(8);
         let to = range
@@ -80,6 +93,9 @@ impl Unwinder {
             let is_foreign = self.is_foreign_code(lookup);
             if !(is_foreign || self.is_code(lookup)) || !links(slot, &caller, step) {
                 continue;
+            }
+            if !self.take_steps(1) {
+                break;
             }
             let evidence = match text.as_deref_mut() {
                 None => Evidence::Possible,
@@ -194,6 +210,9 @@ impl Unwinder {
             if !is_user_address(word) || !self.is_code(caller.address.for_lookup()) {
                 continue;
             }
+            if !self.take_steps(1) {
+                return None;
+            }
             let mut buffer = [0; CALL_LOOKBEHIND];
             let before = bytes_before(text, word, &mut buffer);
             let target = direct_call_target(before, word);
@@ -297,6 +316,9 @@ impl Unwinder {
         mut text: Option<&mut (dyn TextMemory + '_)>,
     ) -> bool {
         for _ in 0..TRIAL_FRAMES {
+            if !self.take_steps(1) {
+                return false;
+            }
             let Some(caller) = self.linked_by_bp(&cursor, memory, text.as_deref_mut()) else {
                 return false;
             };
@@ -329,6 +351,9 @@ impl Unwinder {
         or_gap: bool,
     ) -> bool {
         for depth in 0..TRIAL_FRAMES {
+            if !self.take_steps(1) {
+                return false;
+            }
             let (step, _) = self.step_at(cursor.address, text.as_deref_mut());
             let checked = text.is_none() || self.is_sure(cursor.address, text.as_deref_mut());
             if !checked {

@@ -97,6 +97,8 @@ pub struct Unwinder {
     slots: Box<[Slot]>,
     rows: Vec<(Row, Arc<ModuleCode>)>,
     context: UnwindContext<usize>,
+    /// What searches for callers may still take for the stack that is being unwound.
+    pub(crate) n_steps_left: u32,
 }
 
 impl std::fmt::Debug for Unwinder {
@@ -116,6 +118,7 @@ impl Default for Unwinder {
             slots: vec![EMPTY; N_STEP_SLOTS].into(),
             rows: Vec::new(),
             context: UnwindContext::new(),
+            n_steps_left: 0,
         }
     }
 }

@@ -9,6 +9,10 @@ use crate::unwinder::{ModuleKey, Step, Unwinder};
 /// `mov %rbx,%rsp`, with which glibc's `__start_context` begins.
 const START_CONTEXT: [u8; 3] = [0x48, 0x89, 0xdc];
 
+/// Steps of all searches for one stack, which its contents decide on: candidates whose code is looked at, and frames of
+/// trials. Real stacks take hundreds.
+const MAX_STEPS: u32 = 16 << 10;
+
 /// Bounds on one unwinding.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct UnwindLimits {
@@ -65,6 +69,7 @@ impl Unwinder {
     ) {
         stack.frames.clear();
         stack.n_guessed = 0;
+        self.n_steps_left = MAX_STEPS;
         memory.took_unsure();
         let mut cursor = Cursor {
             address: FrameAddress::InstructionPointer(regs.ip),

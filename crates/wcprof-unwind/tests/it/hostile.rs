@@ -7,8 +7,8 @@ use std::sync::{Arc, LazyLock};
 use common::{Dump, Files, Fixture};
 use object::{Object, ObjectSection};
 use proptest::prelude::*;
-use wcprof_types::{Avma, StackEnd};
-use wcprof_unwind::{ModuleCode, UnwindLimits, Unwinder, UnwoundStack};
+use wcprof_types::{Avma, LoadBias, StackEnd, UserRegs};
+use wcprof_unwind::{ModuleCode, StackCopy, UnwindLimits, Unwinder, UnwoundStack};
 
 struct Sample {
     file: Vec<u8>,
@@ -153,4 +153,68 @@ fn no_modules() {
         );
         assert_eq!((stack.frames.len(), stack.end), (1, StackEnd::NotInModule));
     }
+}
+
+/// An ELF file of one executable segment, 2 MiB from 4 MiB on, without call frame information.
+fn bare_elf() -> Vec<u8> {
+    let mut file = vec![0; 120];
+    let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, b"\x7fELF\x02\x01\x01");
+    // Executable, for x86-64, version 1.
+    put(16, &[2, 0, 62, 0, 1]);
+    // One program header behind this one.
+    put(32, &[64]);
+    put(52, &[64, 0, 56, 0, 1, 0, 64, 0]);
+    // PT_LOAD, readable and executable.
+    put(64, &[1, 0, 0, 0, 5]);
+    put(80, &0x40_0000_u64.to_le_bytes());
+    put(96, &120_u64.to_le_bytes());
+    put(104, &0x20_0000_u64.to_le_bytes());
+    file
+}
+
+/// Check that a stack cannot ask for more than so many looks at code: thousands of frames without call frame
+/// information, between which there are words that look like return addresses behind calls of other functions.
+#[test]
+fn looks_at_code() {
+    let code = Arc::new(ModuleCode::parse(&bare_elf()).unwrap());
+    let mut unwinder = Unwinder::default();
+    let (start, end) = (Avma(0x40_0000), Avma(0x60_0000));
+    unwinder
+        .add_module(start, end, LoadBias(0), Some(code))
+        .unwrap();
+    const BASE: u64 = 0x7fff_0000_0000;
+    let frame = |n: u64| {
+        let words = [BASE + 64 * (n + 1), 0x41_0000 + n];
+        let others = (0..6).map(move |i| 0x42_0000 + 6 * n + i);
+        words.into_iter().chain(others)
+    };
+    let bytes: Vec<u8> = (0..3000)
+        .flat_map(frame)
+        .flat_map(u64::to_le_bytes)
+        .collect();
+    let mut n_looks = 0;
+    let mut text = |_: Avma, bytes: &mut [u8]| {
+        n_looks += 1;
+        bytes.fill(0x90);
+        if bytes.len() < 8
+            && let Some(call) = bytes.last_chunk_mut()
+        {
+            *call = [0xe8, 0, 0, 0x10, 0];
+        }
+        true
+    };
+    let regs = UserRegs {
+        ip: Avma(0x40_1000),
+        sp: Avma(BASE),
+        bp: Some(BASE),
+        ..UserRegs::default()
+    };
+    let limits = UnwindLimits::default();
+    let mut memory = StackCopy::new(regs.sp, &bytes, Avma(u64::MAX));
+    let mut stack = UnwoundStack::default();
+    unwinder.unwind(&regs, &mut memory, Some(&mut text), limits, &mut stack);
+    // Frame pointers are followed as before.
+    assert_eq!(stack.frames.len(), limits.max_frames);
+    assert!(n_looks < 50_000, "{n_looks}");
 }
