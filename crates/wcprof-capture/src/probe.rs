@@ -50,7 +50,7 @@ pub fn probe(pid: Option<Pid>) -> Result<Probe, TargetError> {
     };
     // Before the engines, which raise a limit.
     let machine = kernel::Machine::read();
-    let title = target.as_ref().map(Target::title).unwrap_or_default();
+    let title = target.as_ref().map_or("", Target::title).to_owned();
     let process = process::lines(tried, &target);
     let (mut lines, choice, reason) = engines::lines(tried, target);
     lines.extend(privileges::lines(&machine));

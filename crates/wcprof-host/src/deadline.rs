@@ -1,17 +1,26 @@
-//! A call that may never return to its result, or to none after 2 s.
+//! A call about a process that may never return to its result, or to none after 2 s.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use nix::unistd::gettid;
-use wcprof_types::Tid;
+use wcprof_types::{Pid, Tid};
 
 use crate::procfs::is_runnable;
 
 /// What answers does within microseconds, or after reading a page from a disk.
 const DEADLINE: Duration = Duration::from_secs(2);
+
+/// Processes of which a call was left behind and has not returned.
+static LEFT_BEHIND: Mutex<BTreeSet<Pid>> = Mutex::new(BTreeSet::new());
+
+fn left_behind() -> MutexGuard<'static, BTreeSet<Pid>> {
+    LEFT_BEHIND.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 type Call = Box<dyn FnOnce() + Send>;
 
@@ -25,15 +34,20 @@ struct Caller {
     tid: Tid,
 }
 
-/// Makes a call on another thread. One that does not return in time is left behind with its thread, and gives
-/// `None`.
+/// Makes a call about a process on another thread. One that does not return in time is left behind with its thread,
+/// and gives `None`, as every other call about that process does until it returns: a process holds one thread.
 pub(crate) fn with_deadline<T: Send + 'static>(
+    pid: Pid,
     call: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
+    if left_behind().contains(&pid) {
+        return None;
+    }
     let (to, from) = channel();
     let call: Call = Box::new(move || {
         // Nobody waits any more.
         let _ = to.send(call());
+        left_behind().remove(&pid);
     });
     CALLER.with_borrow_mut(|caller| {
         if caller.is_none() {
@@ -49,7 +63,17 @@ pub(crate) fn with_deadline<T: Send + 'static>(
                 Ok(result) => return Some(result),
                 // It only has no CPU.
                 Err(RecvTimeoutError::Timeout) if is_runnable(&format!("self/task/{tid}")) => {}
-                Err(_) => {
+                Err(RecvTimeoutError::Timeout) => {
+                    *caller = None;
+                    left_behind().insert(pid);
+                    // It may have returned before that.
+                    let result = from.try_recv().ok();
+                    if result.is_some() {
+                        left_behind().remove(&pid);
+                    }
+                    return result;
+                }
+                Err(RecvTimeoutError::Disconnected) => {
                     *caller = None;
                     return None;
                 }
@@ -82,12 +106,21 @@ fn start() -> Option<Caller> {
 mod tests {
     use super::*;
 
-    /// Check that a call which does not return is left behind, and that the next one is made.
+    /// Check that a call which does not return is left behind, and that the next one is made: of the same process when
+    /// the first has returned.
     #[test]
     fn never_returns() {
-        let (_never, wait) = channel::<()>();
-        assert_eq!(with_deadline(|| 1), Some(1));
-        assert_eq!(with_deadline(move || wait.recv().is_ok()), None);
-        assert_eq!(with_deadline(|| 2), Some(2));
+        let (never, wait) = channel::<()>();
+        let [hung, other] = [Pid(-1), Pid(-2)];
+        assert_eq!(with_deadline(hung, || 1), Some(1));
+        assert_eq!(with_deadline(hung, move || wait.recv().is_ok()), None);
+        let (to, from) = channel();
+        assert_eq!(with_deadline(hung, move || to.send(())), None);
+        assert!(from.recv().is_err(), "it was called");
+        assert_eq!(with_deadline(other, || 2), Some(2));
+        drop(never);
+        while with_deadline(hung, || 3) != Some(3) {
+            thread::yield_now();
+        }
     }
 }

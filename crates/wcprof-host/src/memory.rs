@@ -50,7 +50,7 @@ pub fn read_memory(pid: Pid, address: Avma, out: &mut [u8]) -> Result<usize, Err
         return Err(Errno::ETIMEDOUT);
     }
     let mut bytes = vec![0; out.len()];
-    let read = with_deadline(move || {
+    let read = with_deadline(pid, move || {
         let n = read_memory_now(pid, address, &mut bytes)?;
         bytes.truncate(n);
         Ok(bytes)

@@ -8,6 +8,7 @@ use wcprof_types::{Pid, osd_id, program_name, vm_name};
 
 use crate::front;
 use crate::procfs::{list_processes, parse_stat, read_text};
+use crate::target::read_args;
 
 /// Where control groups are mounted.
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
@@ -107,14 +108,13 @@ pub fn candidate(pid: i32) -> Option<Candidate> {
     if stat.is_kernel_thread() || matches!(stat.state, 'Z' | 'X') {
         return None;
     }
-    // What another user may not read has no arguments here and is found by its name alone.
-    let args = text("cmdline");
     let cgroups = text("cgroup");
     Some(Candidate {
         pid: Pid(pid),
         parent: Pid(stat.parent),
         comm: stat.comm,
-        args: args.split_terminator('\0').map(str::to_owned).collect(),
+        // What another user may not read, or does not answer, has no arguments here and is found by its name alone.
+        args: read_args(Pid(pid)),
         cgroups: cgroups
             .lines()
             .filter_map(|line| Some(line.splitn(3, ':').nth(2)?.to_owned()))
@@ -140,9 +140,13 @@ pub fn descendants(processes: &[Candidate], of: &BTreeSet<Pid>) -> BTreeSet<Pid>
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Command, Stdio};
+    use std::sync::mpsc::channel;
+
     use globset::Glob;
 
     use super::*;
+    use crate::deadline::with_deadline;
 
     fn process(args: &[&str]) -> Candidate {
         Candidate {
@@ -219,5 +223,18 @@ mod tests {
         let me = std::process::id() as i32;
         assert!(processes().iter().all(|p| p.pid.0 != me && p.pid.0 > 0));
         assert!(candidate(me).is_some_and(|p| !p.args.is_empty()));
+    }
+
+    /// Check that a process which does not answer is a candidate by its name.
+    #[test]
+    fn no_answer() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let pid = child.id() as i32;
+        let (_never, wait) = channel::<()>();
+        assert_eq!(with_deadline(Pid(pid), move || wait.recv().is_ok()), None);
+        let found = candidate(pid);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(found.is_some_and(|p| p.comm == "cat" && p.args.is_empty()));
     }
 }

@@ -98,6 +98,9 @@ pub struct Target {
     /// What makes it this process and this program, not a later one with its number.
     identity: Identity,
     comm: String,
+    title: String,
+    /// Its arguments without secrets, a zero byte after each: many short ones take no more than that.
+    args: String,
     uid_differs: bool,
 }
 
@@ -175,14 +178,19 @@ impl Target {
         }
         let pidfd = open_pidfd(pid)
             .map_err(|e| TargetError::io(pid, format!("pidfd of {pid}"), e, uid_differs))?;
-        let target = Self {
+        let mut target = Self {
             pid,
             pidfd,
             identity: Identity::new(&stat),
             comm: stat.comm,
+            title: String::new(),
+            args: String::new(),
             uid_differs,
         };
         target.mappings()?;
+        let args = read_args(pid);
+        target.title = process_title(&target.comm, &args);
+        target.args = redact_args(&args).into_iter().map(|a| a + "\0").collect();
         target.refuse_32_bit()?;
         Ok(target)
     }
@@ -206,17 +214,15 @@ impl Target {
         &self.comm
     }
 
-    /// What a user calls it: `osd.3`, the name of a virtual machine; else its name.
-    pub fn title(&self) -> String {
-        process_title(&self.comm, &self.cmdline())
+    /// What a user called it when it was opened: `osd.3`, the name of a virtual machine; else its name.
+    pub fn title(&self) -> &str {
+        &self.title
     }
 
-    /// Its command line, arguments apart, without secrets; at most 64 KiB of it. Empty when it cannot be
-    /// read.
+    /// Its command line when it was opened, arguments apart, without secrets; at most 64 KiB of it. Empty when it
+    /// could not be read.
     pub fn cmdline(&self) -> Vec<String> {
-        let text = read_text(self.pid, "cmdline").unwrap_or_default();
-        let args: Vec<String> = text.split_terminator('\0').map(str::to_owned).collect();
-        redact_args(&args)
+        split_args(&self.args)
     }
 
     /// Which process it is, of all that ever had its pid: the boot id of its kernel, a space, and its start in
@@ -239,7 +245,7 @@ impl Target {
     /// Its mappings. Another thread waits for their lock, which the target can hold for ever.
     pub fn mappings(&self) -> Result<Mappings, TargetError> {
         let pid = self.pid;
-        let read = with_deadline(move || read_mappings(pid));
+        let read = with_deadline(pid, move || read_mappings(pid));
         self.checked(read.unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into())))
     }
 
@@ -309,6 +315,17 @@ fn read_stat(pid: Pid) -> Result<TaskStat, TargetError> {
     parse_stat(&text).ok_or_else(|| failed(io::Error::other("unexpected form")))
 }
 
+/// The arguments of a process, secrets among them; at most 64 KiB. None when they cannot be read. Another thread
+/// waits for the lock of its memory, which it can hold for ever.
+pub(crate) fn read_args(pid: Pid) -> Vec<String> {
+    let read = with_deadline(pid, move || read_text(pid, "cmdline").ok());
+    split_args(&read.flatten().unwrap_or_default())
+}
+
+fn split_args(text: &str) -> Vec<String> {
+    text.split_terminator('\0').map(str::to_owned).collect()
+}
+
 /// A descriptor of a process, which becomes readable when the whole thread group has exited.
 fn open_pidfd(pid: Pid) -> io::Result<OwnedFd> {
     let pid = rustix::process::Pid::from_raw(pid.0).ok_or(io::ErrorKind::NotFound)?;
@@ -348,6 +365,8 @@ fn cgroup_path(lines: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::CommandExt;
+
     use super::*;
 
     /// Check that this process is a target and is alive and the same.
@@ -418,20 +437,25 @@ mod tests {
         .unwrap();
     }
 
-    /// Check that an exited child is noticed, and is a zombie to a newcomer.
+    /// Check that an exited child is noticed, is a zombie to a newcomer, and has the title and arguments that it had.
     #[test]
     fn exited_child() {
-        let mut child = std::process::Command::new("cat")
+        let mut child = std::process::Command::new("sh")
+            .arg0("/usr/bin/ceph-osd")
+            .args(["-c", "read line", "--id", "3", "--key=AQ=="])
             .stdin(std::process::Stdio::piped())
             .spawn()
             .unwrap();
         let pid = Pid(child.id() as i32);
         let target = Target::open(pid).unwrap();
+        assert_eq!(target.title(), "osd.3");
         drop(child.stdin.take());
         // Waits for the exit without reaping it.
         poll(&mut [PollFd::new(&target.pidfd, PollFlags::IN)], None).unwrap();
         assert_eq!(target.liveness(), Liveness::Exited);
         assert!(matches!(Target::open(pid), Err(TargetError::Zombie(_))));
+        assert_eq!(target.title(), "osd.3");
+        assert_eq!(target.cmdline()[3..], ["--id", "3", "--key=***"]);
         child.wait().unwrap();
     }
 }

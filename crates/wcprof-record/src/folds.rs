@@ -104,7 +104,7 @@ impl Folds {
         if self.n_apart < MAX_APART {
             return Ok(None);
         }
-        let mut name = target.title();
+        let mut name = target.title().to_owned();
         let is_over = self.by_name.len() >= MAX_PROGRAMS && !self.by_name.contains_key(&name);
         if is_over {
             OTHERS.clone_into(&mut name);

@@ -46,12 +46,17 @@ pub fn labels(
     let all = looked_up.iter().cloned().chain(found);
     let found = all.filter_map(|(name, value)| {
         let value = value.filter(|value| !value.is_empty())?;
-        let cut: String = value.chars().take(MAX_VALUE).collect();
-        Some((name.to_owned(), terminal_name(&cut).into_owned()))
+        Some((name.to_owned(), label_value(&value)))
     });
     let mut labels: BTreeMap<String, String> = found.collect();
     labels.extend(others.iter().cloned());
     labels.into_iter().collect()
+}
+
+/// A name that a process may have chosen as the value of a label: harmless, and at most 200 characters of it.
+pub fn label_value(name: &str) -> String {
+    let cut: String = name.chars().take(MAX_VALUE).collect();
+    terminal_name(&cut).into_owned()
 }
 
 /// Whether stores take this as the name of a label: letters, digits and `_`.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use wcprof_export::label_value;
 use wcprof_net::{PushFigures, Spool};
 use wcprof_trace::model::Stats;
 
@@ -17,7 +18,7 @@ pub(super) struct Figures(Mutex<Counted>);
 /// What was counted so far.
 #[derive(Debug, Default)]
 pub(super) struct Counted {
-    /// By the name that a user knows: when its last profile ended, seconds since 1970.
+    /// By the name that a user knows, cut as labels are: when its last profile ended, seconds since 1970.
     pub(super) targets: BTreeMap<String, TargetFigures>,
     /// Processes that are there; some may share a name.
     pub(super) n_live: usize,
@@ -99,17 +100,42 @@ impl Counted {
     }
 
     /// Those that are there now. One that has gone is remembered for its age, until there are too many.
-    pub(super) fn set_targets(&mut self, titles: impl Iterator<Item = String>) {
+    pub(super) fn set_targets<'t>(&mut self, titles: impl Iterator<Item = &'t str>) {
         for figures in self.targets.values_mut() {
             figures.is_live = false;
         }
         self.n_live = 0;
         for title in titles {
-            self.targets.entry(title).or_default().is_live = true;
+            self.target(title).is_live = true;
             self.n_live += 1;
         }
         if self.targets.len() > MAX_TARGETS {
             self.targets.retain(|_, figures| figures.is_live);
         }
+    }
+
+    /// The figures of those with this name.
+    pub(super) fn target(&mut self, title: &str) -> &mut TargetFigures {
+        self.targets.entry(label_value(title)).or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that names take little memory, however many and long they are.
+    #[test]
+    fn long_names() {
+        let titles: Vec<String> = (0..5000)
+            .map(|n| format!("{n:08}\x1b{}", "x".repeat(1 << 16)))
+            .collect();
+        let mut counted = Counted::default();
+        counted.set_targets(titles.iter().map(String::as_str));
+        assert_eq!((counted.n_live, counted.targets.len()), (5000, 5000));
+        counted.target(&titles[7]).last_ns = 9;
+        assert_eq!(counted.targets.len(), 5000);
+        assert!(counted.targets.keys().map(String::len).sum::<usize>() <= 1_000_000);
+        assert!(!counted.targets.keys().any(|key| key.contains('\x1b')));
     }
 }

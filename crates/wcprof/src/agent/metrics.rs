@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use wcprof_host::clock::{children_cpu_ns, own_cpu_ns};
 use wcprof_host::procfs::own_rss;
 use wcprof_host::sys::keep_capabilities;
-use wcprof_text::terminal_name;
 
 use super::figures::{Counted, Figures};
 use crate::failure::Failure;
@@ -58,7 +57,6 @@ fn text(counted: &Counted) -> String {
         if target.last_ns > 0 {
             let age = (now - target.last_ns as f64).max(0.0) / 1e9;
             let title = title.replace('\\', "\\\\").replace('"', "\\\"");
-            let title = terminal_name(&title);
             let _ = writeln!(out, "wcprof_{name}{{target=\"{title}\"}} {age}");
         }
     }
@@ -147,13 +145,13 @@ mod tests {
             n_torn: 4,
             ..Samples::default()
         };
-        counted.set_targets(["osd.3", "a\"} 1\nb\\"].map(str::to_owned).into_iter());
+        counted.set_targets(["osd.3", "a\"} 1\nb\\"].into_iter());
         let gone = TargetFigures {
             last_ns: 1_000_000_000,
             is_live: true,
         };
         counted.targets.insert("osd.4".to_owned(), gone);
-        counted.set_targets(["osd.3", "osd.3"].map(str::to_owned).into_iter());
+        counted.set_targets(["osd.3", "osd.3"].into_iter());
         for figures in counted.targets.values_mut() {
             figures.last_ns = 1_000_000_000;
         }

@@ -141,7 +141,7 @@ impl Plan {
             text += &format!(
                 "  pid {}  {}\n",
                 target.pid(),
-                terminal_name(&target.title())
+                terminal_name(target.title())
             );
         }
         print(text.as_bytes())

@@ -161,11 +161,7 @@ impl<'a> Profiles<'a> {
             figures.n_folded += n_folded;
             if all.len() > n_before {
                 figures.n_profiles += (all.len() - n_before) as u64;
-                figures
-                    .targets
-                    .entry(shown.title.clone())
-                    .or_default()
-                    .last_ns = end_ns;
+                figures.target(&shown.title).last_ns = end_ns;
             }
         }
         all

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use wcprof_capture::Arrivals;
+use wcprof_export::label_value;
 use wcprof_host::clock::monotonic_ns;
 use wcprof_host::own_files::make_dir;
 use wcprof_record::Recorder;
-use wcprof_text::terminal_name;
 use wcprof_trace::ring::Ring;
 use wcprof_types::Pid;
 
@@ -71,7 +71,7 @@ pub(super) fn run(
         while !recording.is_finished() {
             control.wait(SEARCH);
             for target in finder.search() {
-                let title = terminal_name(&target.title()).into_owned();
+                let title = label_value(target.title());
                 log::line(
                     Level::Info,
                     &format!("found {title} (pid {})", target.pid()),

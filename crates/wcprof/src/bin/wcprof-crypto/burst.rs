@@ -29,12 +29,12 @@ pub(crate) fn observe_process(pid: Pid, args: &BurstArgs) -> Result<ProcessFrame
         Err(error) if error.is_circumstance() => {
             wcprof_cli::message!("wcprof: update calls were not observed: {error}");
             let comm = procfs::read_text(pid, "comm").unwrap_or_default();
-            let title =
-                Target::open(pid).map_or_else(|_| comm.trim_end().to_owned(), |t| t.title());
+            let target = Target::open(pid);
+            let title = target.as_ref().map_or(comm.trim_end(), Target::title);
             let role = Role::of_process(comm.trim_end());
             Ok(ProcessFrames::by_protocol(
                 pid.0,
-                &title,
+                title,
                 role,
                 &error.to_string(),
             ))
@@ -88,7 +88,7 @@ fn burst(target: &Target, args: &BurstArgs, names: &GlobSet) -> Result<ProcessFr
         "wcprof: putting breakpoints on EVP_EncryptUpdate and EVP_DecryptUpdate of {} in {} (pid {pid}) \
          for {} s, plus the time to put them in and out; each call takes about {:.1} us longer meanwhile",
         terminal_name(&paths.join(", ")),
-        terminal_name(&target.title()),
+        terminal_name(target.title()),
         length.as_secs_f64(),
         cost.sampled_ns / 1e3
     );
@@ -98,7 +98,7 @@ fn burst(target: &Target, args: &BurstArgs, names: &GlobSet) -> Result<ProcessFr
     warn_about(&report);
     Ok(ProcessFrames {
         pid: pid.0,
-        process: target.title(),
+        process: target.title().to_owned(),
         role,
         source: FrameSource::Live {
             burst: Box::new(facts(&report, cost, paths)),
