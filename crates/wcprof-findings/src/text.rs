@@ -89,8 +89,9 @@ pub fn render_finding(finding: &Finding, width: usize) -> String {
     out + &render_paragraph("verify", &finding.verify, width)
 }
 
-/// `  label: text`, escaped and wrapped as in a finding; the lines that follow are indented under the text.
+/// `  label: text`, both escaped, and wrapped as in a finding; the lines that follow are indented under the text.
 pub fn render_paragraph(label: &str, text: &str, width: usize) -> String {
+    let label = one_line(label);
     wrapped(&format!("  {label:<8}: "), text, 12, width.max(40))
 }
 

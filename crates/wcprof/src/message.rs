@@ -1,13 +1,12 @@
 //! Lines to standard error, in place of `eprintln!`, which panics when it cannot write: its reader has
-//! gone, or the disk is full. A recording must not end with the terminal that it was started from. Names of others
-//! in them drive no terminal.
+//! gone, or the disk is full. A recording must not end with the terminal that it was started from.
 //! Where standard error is systemd's journal they have their level in front (`sd-daemon(3)`).
 
 use std::io::{Write, stderr};
 use std::sync::OnceLock;
 
 use nix::sys::stat::fstat;
-use wcprof_text::terminal_name;
+use wcprof_text::one_line;
 
 /// How much a line matters, as syslog numbers it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -28,7 +27,8 @@ macro_rules! message {
     };
 }
 
-/// Writes a line to standard error, if that can be written to.
+/// Writes lines to standard error, if that can be written to. Errors and paths in them may have names from a target or a
+/// file.
 pub fn line(level: Level, text: &str) {
     static IS_JOURNAL: OnceLock<bool> = OnceLock::new();
     let is_journal = IS_JOURNAL.get_or_init(|| {
@@ -44,10 +44,12 @@ pub fn line(level: Level, text: &str) {
     };
 }
 
-/// The lines of a text as they may be written to a terminal.
+/// The text with its lines and no other character that drives a terminal or reorders what is beside it.
 fn harmless(text: &str) -> String {
-    let lines: Vec<_> = text.split('\n').map(terminal_name).collect();
-    lines.join("\n")
+    text.split('\n')
+        .map(one_line)
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// One line, whose program the journal knows.
@@ -60,21 +62,19 @@ fn journal_line(level: Level, text: &str) -> String {
 mod tests {
     use super::*;
 
+    /// Check that a message has its lines, and drives no terminal.
+    #[test]
+    fn names() {
+        let text = "\x1b[2J\u{202e}gpj: no\tfile\nhint: \r\u{9b}2J";
+        assert_eq!(harmless(text), "?[2J?gpj: no file\nhint: ??2J");
+        assert_eq!(harmless("\nwhat it does\n"), "\nwhat it does\n");
+    }
+
     /// Check that what the journal gets is one line with a level.
     #[test]
     fn journal() {
         let text = "wcprof: no space\nhint: another folder";
         let line = journal_line(Level::Error, text);
         assert_eq!(line, "<3>no space; hint: another folder");
-    }
-
-    /// Check that what a target chose drives no terminal, wherever it stands in a message of several lines.
-    #[test]
-    fn names_of_others() {
-        let text = "wcprof: failed to open `a\x1b[2Jb\u{202e}`\nhint: \u{9b}c\r";
-        assert_eq!(
-            harmless(text),
-            "wcprof: failed to open `a?[2Jb?`\nhint: ?c?"
-        );
     }
 }

@@ -82,6 +82,10 @@ fn hostile() -> Trace {
     tables.header.host = name(0);
     tables.header.engine = name(11);
     tables.header.kernel = name(27);
+    let unread = "{\"path\":\"/etc/\\u001b]52;\\u001b[2J\",\"reason\":\"\\u001b[2J\"}";
+    let setup =
+        |schema: &str| format!("{{\"schema\":\"{schema}\",\"version\":1,\"unread\":[{unread}]}}");
+    tables.origins.setups = vec![setup("wcprof-snapshot"), setup("\\u001b[2J\\u202egpj")];
     tables.header.notes = NAMES.map(str::to_owned).to_vec();
     let mut functions = tables.names.symbols.take().unwrap_or_default();
     let frames = functions.frames.values_mut().flatten();
