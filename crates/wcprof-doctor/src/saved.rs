@@ -1,7 +1,7 @@
 //! A snapshot as JSON text, and back.
 
 use thiserror::Error;
-use wcprof_types::snapshot::{SNAPSHOT_SCHEMA, SNAPSHOT_VERSION, Snapshot};
+use wcprof_types::snapshot::{SNAPSHOT_SCHEMA, SNAPSHOT_VERSION, Snapshot, limits};
 use wcprof_types::{redact_args, redact_value};
 
 /// Text that is no snapshot.
@@ -26,7 +26,8 @@ pub fn to_saved(snapshot: &Snapshot) -> Result<String, SavedError> {
     Ok(serde_json::to_string(snapshot)?)
 }
 
-/// Reads what [`to_saved`] wrote. Secrets are removed once more: the text may come from elsewhere.
+/// Reads what [`to_saved`] wrote. Secrets, and what is beyond the limits of a snapshot, are removed once more: the text
+/// may come from elsewhere.
 ///
 /// # Errors
 /// The text is no snapshot, or one of a newer version.
@@ -39,6 +40,7 @@ pub fn from_saved(text: &str) -> Result<Snapshot, SavedError> {
     if snapshot.version != SNAPSHOT_VERSION {
         return Err(SavedError::Version(snapshot.version));
     }
+    cut(&mut snapshot);
     let process = &mut snapshot.process;
     process.cmdline = redact_args(&process.cmdline);
     for value in process.environ.iter_mut().flat_map(|e| e.values_mut()) {
@@ -47,9 +49,81 @@ pub fn from_saved(text: &str) -> Result<Snapshot, SavedError> {
     Ok(snapshot)
 }
 
+/// Leaves as much as a snapshot of a live process may hold.
+fn cut(snapshot: &mut Snapshot) {
+    let process = &mut snapshot.process;
+    let (mut n_args, mut bytes) = (0, 0);
+    for arg in process.cmdline.iter_mut().take(limits::ARGS) {
+        arg.truncate(arg.floor_char_boundary(limits::ARG));
+        bytes += arg.len() + 1;
+        n_args += usize::from(bytes <= limits::CMDLINE);
+    }
+    process.cmdline_cut |= n_args < process.cmdline.len();
+    process.cmdline.truncate(n_args);
+    let n_more = process.threads.len().saturating_sub(limits::THREADS) as u64;
+    process.n_more_threads = process.n_more_threads.saturating_add(n_more);
+    process.threads.truncate(limits::THREADS);
+    process.vhost.truncate(limits::THREADS);
+    if let Some(libraries) = &mut process.libraries {
+        libraries.truncate(limits::LIBRARIES);
+    }
+    if let Some(fds) = &mut process.fds {
+        fds.files.truncate(limits::FILES);
+    }
+    let host = &mut snapshot.host;
+    host.nodes.truncate(limits::NODES);
+    host.devices.truncate(limits::DEVICES);
+    host.nics.truncate(limits::NICS);
+    let of_devices = host.devices.iter_mut().map(|device| &mut device.irqs);
+    let of_nics = host.nics.iter_mut().map(|nic| &mut nic.irqs);
+    of_devices
+        .chain(of_nics)
+        .for_each(|irqs| irqs.truncate(limits::IRQS));
+    snapshot.unread.truncate(limits::UNREAD);
+}
+
 #[cfg(test)]
 mod tests {
+    use wcprof_types::snapshot::{Nic, ThreadSetup};
+
     use super::*;
+
+    /// Check that a snapshot from elsewhere holds no more than one that was read, so that it can be judged.
+    #[test]
+    fn limited() {
+        let mut snapshot = Snapshot {
+            schema: SNAPSHOT_SCHEMA.into(),
+            version: SNAPSHOT_VERSION,
+            ..Snapshot::default()
+        };
+        let thread = ThreadSetup {
+            cpus: "0-99999".into(),
+            ..ThreadSetup::default()
+        };
+        snapshot.process.threads = vec![thread; 200_000];
+        snapshot.process.cmdline = vec!["-device".into(); 100_000];
+        snapshot.process.cmdline[1] = "ä".repeat(1 << 20);
+        let irqs = vec![Default::default(); 1000];
+        let nic = Nic {
+            irqs,
+            ..Nic::default()
+        };
+        snapshot.host.nics = vec![nic; 1000];
+        let snapshot = from_saved(&to_saved(&snapshot).unwrap()).unwrap();
+        let process = &snapshot.process;
+        assert_eq!(
+            (process.threads.len(), process.n_more_threads),
+            (1024, 198_976)
+        );
+        assert_eq!((process.cmdline.len(), process.cmdline_cut), (4096, true));
+        assert_eq!(process.cmdline[1].len(), 16 << 10);
+        let nics = &snapshot.host.nics;
+        assert_eq!((nics.len(), nics[31].irqs.len()), (32, 256));
+        let mut long = snapshot.clone();
+        long.process.cmdline = vec!["x".repeat(16 << 10); 4096];
+        let long = from_saved(&to_saved(&long).unwrap()).unwrap();
+        assert_eq!(long.process.cmdline.len(), 63);
+    }
 
     /// Check that a snapshot survives, without the secrets that it should not have had.
     #[test]

@@ -16,6 +16,32 @@ pub const SNAPSHOT_SCHEMA: &str = "wcprof-snapshot";
 /// changes its meaning gives a new one.
 pub const SNAPSHOT_VERSION: u32 = 1;
 
+/// How much a snapshot holds at most of each.
+pub mod limits {
+    /// Bytes of a command line; the kernel's own limit is a few MiB.
+    pub const CMDLINE: usize = 1 << 20;
+    /// Arguments.
+    pub const ARGS: usize = 4096;
+    /// Bytes of an argument, and of the value of an environment variable.
+    pub const ARG: usize = 16 << 10;
+    /// Threads. Each takes 30 us of CPU time when a recording starts.
+    pub const THREADS: usize = 1024;
+    /// Libraries.
+    pub const LIBRARIES: usize = 1024;
+    /// Open files.
+    pub const FILES: usize = 64;
+    /// Block devices.
+    pub const DEVICES: usize = 64;
+    /// Network devices.
+    pub const NICS: usize = 32;
+    /// Interrupts of a device.
+    pub const IRQS: usize = 256;
+    /// NUMA nodes, as many as Linux knows on x86-64 (`CONFIG_NODES_SHIFT`).
+    pub const NODES: usize = 1024;
+    /// Files that could not be read.
+    pub const UNREAD: usize = 64;
+}
+
 /// How a process and its host are set up.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]

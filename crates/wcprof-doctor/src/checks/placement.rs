@@ -49,11 +49,10 @@ type Cpus = BTreeSet<u32>;
 /// CPUs by NUMA node.
 type Nodes = BTreeMap<u32, Cpus>;
 
+/// The CPUs of all threads. Their lists are read as one: many name the same CPUs.
 fn cpus_of<'a>(threads: impl IntoIterator<Item = &'a ThreadSetup>) -> Cpus {
-    threads
-        .into_iter()
-        .flat_map(|t| parse_cpus(&t.cpus))
-        .collect()
+    let lists = threads.into_iter().map(|thread| thread.cpus.as_str());
+    parse_cpus(&lists.collect::<Vec<_>>().join(","))
 }
 
 /// Nodes on which one of `cpus` is.
@@ -114,7 +113,8 @@ fn interrupts(out: &mut Out<'_>, nodes: &Nodes, cpus: &Cpus) {
     let n_cpus = parse_cpus(&host.cpus).len();
     for (name, irqs, node) in blocks.chain(nics) {
         let Some(first) = irqs.first() else { continue };
-        let cpus: Cpus = irqs.iter().flat_map(|i| parse_cpus(&i.cpus)).collect();
+        let lists: Vec<&str> = irqs.iter().map(|irq| irq.cpus.as_str()).collect();
+        let cpus = parse_cpus(&lists.join(","));
         let on = nodes_of(nodes, &cpus);
         let mut text = format!(
             "{} on CPUs {} (node {})",

@@ -1,14 +1,11 @@
 //! Block and network devices of a host, with their interrupts.
 
-use wcprof_types::snapshot::{BlockDevice, Irq, Nic, ProcessSetup};
+use wcprof_types::snapshot::{BlockDevice, Irq, Nic, ProcessSetup, limits};
 
 use super::tree::Tree;
 
 /// Devices below devices (LVM on dm-crypt on RAID on partitions), down to this depth.
 const MAX_DEPTH: usize = 6;
-const MAX_DEVICES: usize = 64;
-const MAX_IRQS: usize = 256;
-const MAX_NICS: usize = 32;
 
 /// The devices that the process's files are or lie on, and what they are made of.
 pub(super) fn of_process(tree: &Tree, process: &ProcessSetup) -> Vec<BlockDevice> {
@@ -31,7 +28,10 @@ fn add(tree: &Tree, name: &str, depth: usize, devices: &mut Vec<BlockDevice>) {
         folder = disk.to_owned();
     }
     let name = folder.rsplit('/').next().unwrap_or(name).to_owned();
-    if depth > MAX_DEPTH || devices.len() >= MAX_DEVICES || devices.iter().any(|d| d.name == name) {
+    if depth > MAX_DEPTH
+        || devices.len() >= limits::DEVICES
+        || devices.iter().any(|d| d.name == name)
+    {
         return;
     }
     let members = tree.names(&format!("{folder}/slaves"));
@@ -76,7 +76,7 @@ fn pci_irqs(tree: &Tree, folder: &str) -> Vec<Irq> {
     }
     numbers
         .iter()
-        .take(MAX_IRQS)
+        .take(limits::IRQS)
         .filter_map(|number| {
             let folder = format!("/proc/irq/{number}");
             // Where the interrupts go, if the kernel shows it; else where they may go.
@@ -109,6 +109,6 @@ pub(super) fn nics(tree: &Tree) -> Vec<Nic> {
                 irqs: irqs(tree, &hardware),
             })
         })
-        .take(MAX_NICS)
+        .take(limits::NICS)
         .collect()
 }

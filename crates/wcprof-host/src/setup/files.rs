@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use wcprof_types::snapshot::{OpenFile, ProcessSetup};
+use wcprof_types::snapshot::{OpenFile, ProcessSetup, limits};
 
 use super::tree::{Absent, Tree, field, leading_number};
 
-/// Files that are kept.
-const MAX_FILES: usize = 64;
 /// Descriptors that are looked at.
 const MAX_FDS: usize = 1 << 16;
 const MAX_MOUNTINFO: usize = 4 << 20;
@@ -37,7 +35,7 @@ pub(super) fn read(tree: &Tree, dir: &str, setup: &mut ProcessSetup) {
         } else if path.starts_with("/dev/vhost-") || path == "/dev/kvm" {
             *open.anonymous.entry(path).or_default() += 1;
         } else if path.starts_with('/')
-            && open.files.len() < MAX_FILES
+            && open.files.len() < limits::FILES
             && open.files.iter().all(|f| f.path != path)
         {
             open.files.extend(data_file(tree, dir, fd, &path, &mounts));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use wcprof_types::snapshot::{HostSetup, HugePages, NumaNode, ProcessSetup};
+use wcprof_types::snapshot::{HostSetup, HugePages, NumaNode, ProcessSetup, limits};
 
 use super::tree::{Absent, Tree, field, leading_number};
 use super::{devices, process};
@@ -86,6 +86,7 @@ fn nodes(tree: &Tree) -> Vec<NumaNode> {
         })
         .collect();
     nodes.sort_by_key(|node| node.id);
+    nodes.truncate(limits::NODES);
     nodes
 }
 

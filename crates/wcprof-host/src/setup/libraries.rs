@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::io::{self, BufRead, BufReader, Read};
 
-use wcprof_types::snapshot::{Library, ProcessSetup};
+use wcprof_types::snapshot::{Library, ProcessSetup, limits};
 use wcprof_types::{Mapping, Pid};
 
 use super::malloc;
@@ -11,7 +11,6 @@ use super::tree::{Absent, Tree};
 use crate::open::{LiveFiles, NoFile};
 use crate::procfs::parse_mappings;
 
-const MAX_LIBRARIES: usize = 1024;
 /// Libraries that are searched for their version, and bytes of each.
 const MAX_SEARCHES: usize = 8;
 const MAX_SEARCHED: u64 = 64 << 20;
@@ -36,7 +35,7 @@ pub(super) fn read(tree: &Tree, pid: Pid, setup: &mut ProcessSetup) {
     }
     let mut libraries = Vec::new();
     let mut n_searches = 0;
-    for mapping in with_code(&mappings).take(MAX_LIBRARIES) {
+    for mapping in with_code(&mappings).take(limits::LIBRARIES) {
         let path = undeleted(&mapping.path);
         let version = version_in(&mapping.path).and_then(|find| {
             n_searches += 1;

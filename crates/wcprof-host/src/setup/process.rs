@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use wcprof_types::snapshot::{ProcessSetup, ThreadSetup};
+use wcprof_types::snapshot::{ProcessSetup, ThreadSetup, limits};
 use wcprof_types::{Pid, Tid, redact_args, redact_value};
 
 use super::memory::Walk;
@@ -10,14 +10,7 @@ use super::tree::{Absent, Tree, field, fields};
 use super::{ceph, cgroup, files, libraries, memory};
 use crate::procfs::parse_stat;
 
-/// Bytes of a command line; the kernel's own limit is a few MiB.
-const MAX_CMDLINE: usize = 1 << 20;
-/// Arguments and bytes of one that are kept.
-const MAX_ARGS: usize = 4096;
-const MAX_ARG: usize = 16 << 10;
 const MAX_ENVIRON: usize = 1 << 20;
-/// Threads that are kept. Each takes 30 us of CPU time when a recording starts.
-const MAX_THREADS: usize = 1024;
 /// Processes whose names are looked at.
 const MAX_PROCESSES: usize = 1 << 16;
 
@@ -85,14 +78,14 @@ pub(super) fn read(tree: &Tree, pid: Pid, walk: Walk) -> ProcessSetup {
 /// The arguments with their secrets, which stay in here.
 pub(super) fn cmdline(tree: &Tree, dir: &str, setup: &mut ProcessSetup) -> Vec<String> {
     let path = format!("{dir}/cmdline");
-    let Some((bytes, mut cut)) = tree.bytes(&path, MAX_CMDLINE, Absent::Noted) else {
+    let Some((bytes, mut cut)) = tree.bytes(&path, limits::CMDLINE, Absent::Noted) else {
         return Vec::new();
     };
     let text = String::from_utf8_lossy(&bytes);
     let all: Vec<&str> = text.split_terminator('\0').collect();
-    cut |= all.len() > MAX_ARGS || all.iter().any(|arg| arg.len() > MAX_ARG);
-    let kept = all.iter().take(MAX_ARGS);
-    let args = kept.map(|arg| arg[..arg.floor_char_boundary(MAX_ARG)].to_owned());
+    cut |= all.len() > limits::ARGS || all.iter().any(|arg| arg.len() > limits::ARG);
+    let kept = all.iter().take(limits::ARGS);
+    let args = kept.map(|arg| arg[..arg.floor_char_boundary(limits::ARG)].to_owned());
     let args = args.collect();
     if cut {
         tree.left_out(&path, "too long; the rest was not read");
@@ -108,7 +101,7 @@ pub(super) fn environ(tree: &Tree, dir: &str) -> Option<BTreeMap<String, String>
     let kept = pairs.filter(|(name, _)| ENVIRON.contains(name));
     Some(
         kept.map(|(name, value)| {
-            let end = value.floor_char_boundary(MAX_ARG);
+            let end = value.floor_char_boundary(limits::ARG);
             (name.to_owned(), redact_value(&value[..end]))
         })
         .collect(),
@@ -119,9 +112,9 @@ fn threads(tree: &Tree, dir: &str, setup: &mut ProcessSetup) {
     let Some(tids) = tree.list(&format!("{dir}/task"), Absent::Noted) else {
         return;
     };
-    setup.n_more_threads = tids.len().saturating_sub(MAX_THREADS) as u64;
+    setup.n_more_threads = tids.len().saturating_sub(limits::THREADS) as u64;
     // A thread that exited meanwhile is left out.
-    let threads = tids.iter().take(MAX_THREADS);
+    let threads = tids.iter().take(limits::THREADS);
     let threads = threads.filter_map(|tid| thread(tree, &format!("{dir}/task/{tid}"), tid));
     setup.threads.extend(threads);
 }

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use wcprof_types::snapshot::Unread;
+use wcprof_types::snapshot::{Unread, limits};
 
 use crate::open::{NoFile, Root, open_handle};
 
@@ -18,8 +18,6 @@ const SMALL: usize = 64 << 10;
 const FIRST_READ: usize = 4 << 10;
 /// Entries of a folder.
 const MAX_ENTRIES: usize = 1 << 16;
-/// Notes on what could not be read.
-const MAX_UNREAD: usize = 64;
 
 /// A root folder.
 #[derive(Debug)]
@@ -81,7 +79,7 @@ impl Tree {
     /// Notes that something was left out, and why.
     pub(super) fn left_out(&self, path: &str, reason: impl Into<String>) {
         let mut unread = self.unread.borrow_mut();
-        if unread.len() < MAX_UNREAD && unread.iter().all(|u| u.path != path) {
+        if unread.len() < limits::UNREAD && unread.iter().all(|u| u.path != path) {
             unread.push(Unread {
                 path: path.to_owned(),
                 reason: reason.into(),
