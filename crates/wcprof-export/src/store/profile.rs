@@ -20,6 +20,9 @@ use crate::stacks::{Frame, Stacks};
 const IDLE: Frame = Frame::Stand("[idle]");
 const OTHER: Frame = Frame::Stand("[other]");
 
+/// Samples that are `[other]` and have their pool.
+const MAX_OTHERS: usize = 900;
+
 /// What a profile is of.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Series {
@@ -151,9 +154,10 @@ impl<'p> StoreProfiles<'p> {
         loop {
             let (kept, folded) = fold(&samples, n_kept);
             let message = message(self.profile, &self.stacks, series, kept);
-            if message.encoded_len() > limits.n_bytes && n_kept > 1 {
-                // Strings are shared: half of the stacks may take more than half of the bytes.
-                n_kept = (n_kept.min(samples.len()) / 2).max(1);
+            if message.encoded_len() > limits.n_bytes && n_kept > 0 {
+                // Strings are shared: half of the stacks may take more than half of the bytes. A single one may take
+                // more than there are.
+                n_kept = n_kept.min(samples.len()) / 2;
                 continue;
             }
             return Some(StoreProfile {
@@ -193,13 +197,18 @@ impl<'p> StoreProfiles<'p> {
     }
 }
 
-/// Keeps about `n` samples with most time. Others are one for each state and pool; how many they are, and their time.
+/// Keeps about `n` samples with most time. Others are one for each state and pool, of pools beyond [`MAX_OTHERS`] for each
+/// state; how many they are, and their time.
 fn fold<'p>(samples: &[Sample<'p>], n: usize) -> (Vec<Sample<'p>>, (usize, u64)) {
     let mut kept: Vec<Sample<'_>> = samples.iter().take(n).cloned().collect();
     let rest = samples.get(n..).unwrap_or_default();
     let mut others: HashMap<(Vec<Frame>, State, &str), u64> = HashMap::new();
     for ((_, state, pool), ns) in rest {
-        *others.entry((vec![OTHER], *state, pool)).or_default() += ns;
+        let mut key = (vec![OTHER], *state, *pool);
+        if others.len() >= MAX_OTHERS && !others.contains_key(&key) {
+            key.2 = "";
+        }
+        *others.entry(key).or_default() += ns;
     }
     kept.extend(others);
     (kept, (rest.len(), rest.iter().map(|(_, ns)| ns).sum()))

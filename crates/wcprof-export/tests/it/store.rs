@@ -10,7 +10,7 @@ use wcprof_export::{
     pyroscope_request,
 };
 use wcprof_profile::model::State;
-use wcprof_trace::model::Span;
+use wcprof_trace::model::{Span, ThreadId};
 use wcprof_types::{StackEnd, ThreadState, TimeNs};
 
 use crate::exports::Exports;
@@ -74,6 +74,55 @@ proptest! {
         }
         prop_assert!(profiles.of(1, Series::Cpu, WIDE).is_none());
     }
+}
+
+/// Check that the limits of a store hold for one stack that is larger than they are, and for more pools than samples.
+#[test]
+fn within_limits() {
+    let wall = Series::Wall { idle: false };
+    let profile_of = |maker: &Maker, limits| {
+        let exports = Exports::of(maker, None);
+        StoreProfiles::new(&exports.profile).of(0, wall, limits)
+    };
+    let mut large = Maker::new();
+    let names: Vec<String> = (0..1500)
+        .map(|n| format!("{n:04}{}", "x".repeat(4092)))
+        .collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let thread = large.thread(101, "worker");
+    runs(&mut large, thread, &names);
+    let found = profile_of(&large, WIDE).unwrap();
+    assert!(found.len_bytes() <= WIDE.n_bytes);
+    assert_eq!((found.n_folded, found.folded_ns), (1, MS));
+
+    let mut many = Maker::new();
+    for n in 0..2000 {
+        let letters = [n / 100, n / 10 % 10, n % 10].map(|digit| char::from(b'a' + digit as u8));
+        let thread = many.thread(101 + n, &String::from_iter(letters));
+        runs(&mut many, thread, &["main"]);
+    }
+    let limits = StoreLimits {
+        n_samples: 10,
+        ..WIDE
+    };
+    let found = profile_of(&many, limits).unwrap();
+    assert_eq!((found.n_folded, found.folded_ns), (1990, 1990 * MS));
+    assert_eq!(found.n_samples(), 10 + 900 + 1);
+}
+
+/// A thread runs a stack for a millisecond.
+fn runs(maker: &mut Maker, thread: ThreadId, frames: &[&str]) {
+    let stack = maker.stack(frames, StackEnd::Root);
+    maker.spans.push(Span {
+        thread,
+        start: TimeNs(0),
+        end: TimeNs(MS),
+        weight: MS,
+        n_samples: 1,
+        state: ThreadState::OnCpu,
+        wait: None,
+        stack: Some(stack),
+    });
 }
 
 /// A profile with a name.
