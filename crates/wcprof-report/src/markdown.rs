@@ -173,7 +173,7 @@ fn prose(text: &str) -> String {
     let words = words.split_whitespace().map(|word| {
         let bare = word.trim_end_matches(['.', ',', ':', ';']);
         let bare = bare.strip_suffix("'s").unwrap_or(bare);
-        match bare.chars().all(is_plain) && !bare.contains("://") && !bare.starts_with("www.") {
+        match bare.chars().all(is_plain) && !bare.contains("://") && !bare.contains("www.") {
             true => word.to_owned(),
             false => cell(bare) + &word[bare.len()..],
         }
@@ -198,5 +198,6 @@ mod tests {
             prose("see https://x.y/z <b>|"),
             "see `https://x.y/z` `<b>\\|`"
         );
+        assert_eq!(prose("of (www.x.y) osd"), "of `(www.x.y)` osd");
     }
 }
