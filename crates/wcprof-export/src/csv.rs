@@ -5,6 +5,7 @@
 //! by spreadsheets; such a cell gets a `'` before it.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::io::{self, Write};
 
 use wcprof_profile::model::Profile;
@@ -16,27 +17,55 @@ use crate::cells::{Cells, RowCells};
 /// Names of the columns.
 const COLUMNS: &str = "start_ns,end_ns,weight_ns,samples,pid,process,cgroup,tid,thread,pool,state,syscall,function,module,stack,file,line";
 
+/// Bytes of texts that are remembered: a row has many spans.
+const MAX_REMEMBERED: usize = 64 << 20;
+
 /// Writes spans as lines of comma-separated values.
 #[derive(Debug)]
-pub struct CsvWriter<W> {
-    /// By row: what follows the numbers of a span; `None` when the view does not show it.
-    rows: Vec<Option<String>>,
+pub struct CsvWriter<'p, W> {
+    cells: RowCells<'p>,
+    texts: Texts,
     out: W,
 }
 
-impl<W: Write> CsvWriter<W> {
+/// By row: what follows the numbers of a span.
+#[derive(Debug, Default)]
+struct Texts {
+    by_row: HashMap<usize, String>,
+    n_bytes: usize,
+}
+
+impl Texts {
+    /// The text of a row, made anew if it is not remembered; `None` where there is none.
+    fn of(&mut self, row: usize, make: impl FnOnce() -> Option<String>) -> Option<&str> {
+        if !self.by_row.contains_key(&row) {
+            let text = make()?;
+            if self.n_bytes + text.len() > MAX_REMEMBERED {
+                *self = Self::default();
+            }
+            self.n_bytes += text.len();
+            self.by_row.insert(row, text);
+        }
+        self.by_row.get(&row).map(String::as_str)
+    }
+}
+
+impl<'p, W: Write> CsvWriter<'p, W> {
     /// Writes the names of the columns.
-    pub fn new(profile: &Profile, view: &View, mut out: W) -> io::Result<Self> {
-        let cells = RowCells::new(profile, view);
-        let rows = (0..profile.rows.len()).map(|row| Some(text(&cells.of(row)?)));
-        let rows = rows.collect();
+    pub fn new(profile: &'p Profile, view: &View, mut out: W) -> io::Result<Self> {
         write!(out, "{COLUMNS}\r\n")?;
-        Ok(Self { rows, out })
+        Ok(Self {
+            cells: RowCells::new(profile, view),
+            texts: Texts::default(),
+            out,
+        })
     }
 
     /// Writes one span, if the view shows it.
     pub fn add(&mut self, span: RowSpan) -> io::Result<()> {
-        let Some(Some(text)) = self.rows.get(span.row) else {
+        let cells = &self.cells;
+        let make = || Some(text(&cells.of(span.row)?));
+        let Some(text) = self.texts.of(span.row, make) else {
             return Ok(());
         };
         write!(
@@ -90,6 +119,25 @@ fn cell(text: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Check that texts are made once while there is room, and that they never take more.
+    #[test]
+    fn remembered() {
+        let mut texts = Texts::default();
+        let mut n_made = 0;
+        for row in (0..100).flat_map(|row| [row, row]).chain([0, 200]) {
+            let text = texts.of(row, || {
+                n_made += 1;
+                (row < 200).then(|| " ".repeat(1 << 20) + &row.to_string())
+            });
+            let shown = text.map(|text| text.trim_start().parse());
+            assert_eq!(shown, (row < 200).then_some(Ok(row)));
+            assert!(texts.n_bytes <= MAX_REMEMBERED);
+            let held: usize = texts.by_row.values().map(String::len).sum();
+            assert_eq!(held, texts.n_bytes);
+        }
+        assert_eq!(n_made, 100 + 2);
+    }
 
     /// Check quoting, and that no cell is a formula.
     #[test]

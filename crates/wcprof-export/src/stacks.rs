@@ -121,7 +121,7 @@ impl<'p> Stacks<'p> {
 
     /// The frames of a row, root first, without its group; `None` when the view does not show it.
     pub(crate) fn labels(&self, row: usize) -> Option<Vec<Frame>> {
-        let (group, end) = self.ends[row]?;
+        let (group, end) = (*self.ends.get(row)?)?;
         let nodes = &self.trees.groups[group].nodes;
         let path = iter::successors(Some(&nodes[end]), |node| Some(&nodes[node.parent?]));
         let mut labels: Vec<Frame> = path.map(|node| Frame::Label(node.label)).collect();

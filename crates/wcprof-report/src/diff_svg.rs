@@ -7,6 +7,7 @@ use inferno::flamegraph::from_lines;
 use wcprof_profile::diff::{ProfileDiff, StackPair, Unit};
 use wcprof_text::{duration, folded_name};
 
+use crate::folded::Room;
 use crate::svg::{options, plain};
 
 /// Writes a differential flame graph, grouped by pool. Widths are in microseconds of thread time
@@ -17,12 +18,15 @@ pub fn diff_svg(diff: &ProfileDiff, title: &str, out: &mut impl Write) -> io::Re
         Unit::Second => (1e-3, "us/s", "microseconds of thread time per second"),
         Unit::Operation => (1.0, "ns/op", "nanoseconds per operation"),
     };
-    let lines = diff.stacks.iter().filter_map(|stack| {
+    let (mut lines, mut room) = (Vec::new(), Room::default());
+    for stack in &diff.stacks {
         let [before, after] = stack.per_unit.map(|v| (v * scale).round() as u64);
-        let line = format!("{} {before} {after}", plain(&folded(stack)));
-        (before + after > 0).then_some(line)
-    });
-    let lines: Vec<String> = lines.collect();
+        if before + after > 0 {
+            let line = format!("{} {before} {after}", plain(&folded(stack)));
+            room.take(line.len())?;
+            lines.push(line);
+        }
+    }
     if diff.stacks.iter().all(|s| s.per_unit[1] * scale < 0.5) {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,

@@ -1,6 +1,7 @@
 //! Folded stacks: `group;root;...;leaf WEIGHT`, one line a distinct stack, sorted bytewise.
 
 use std::cmp::Reverse;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 use std::iter;
@@ -12,23 +13,49 @@ use wcprof_text::folded_name;
 
 use crate::group::group_name;
 
+/// Bytes of the lines of one output.
+const MAX_BYTES: usize = 1 << 30;
+
+/// What lines may still take: a target chooses the depth of its stacks and the length of its names.
+pub(crate) struct Room(usize);
+
+impl Default for Room {
+    fn default() -> Self {
+        Self(MAX_BYTES)
+    }
+}
+
+impl Room {
+    /// Takes so many bytes. An error of kind [`io::ErrorKind::InvalidData`] says that there are no more.
+    pub(crate) fn take(&mut self, bytes: usize) -> io::Result<()> {
+        self.0 = self.0.checked_sub(bytes).ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the stacks would take more than 1 GiB: choose fewer threads or less time",
+            )
+        })?;
+        Ok(())
+    }
+}
+
 /// Writes folded stacks with weights in whole microseconds of wall-clock time. Each thread's
 /// weights are rounded by largest remainder, so that they add up to its time; lines of weight 0
 /// are left out.
 pub fn folded(profile: &Profile, trees: &Trees, out: &mut impl Write) -> io::Result<()> {
-    for (line, weight) in lines(profile, trees, str::to_owned) {
+    for (line, weight) in lines(profile, trees, str::to_owned)? {
         writeln!(out, "{line} {weight}")?;
     }
     Ok(())
 }
 
 /// The lines (without their weights) and their weights in microseconds, sorted bytewise. `rename` gives what
-/// is shown of a function's name.
+/// is shown of a function's name. They have as many bytes as [`Room`] gives.
 pub(crate) fn lines(
     profile: &Profile,
     trees: &Trees,
     rename: impl Fn(&str) -> String,
-) -> Vec<(String, u64)> {
+) -> io::Result<Vec<(String, u64)>> {
+    let mut room = Room::default();
     let namer = Namer {
         profile,
         min_percent: trees.min_percent,
@@ -43,13 +70,17 @@ pub(crate) fn lines(
         let mut threads: BTreeMap<usize, HashMap<usize, u64>> = BTreeMap::new();
         for &(row, node) in &group.rows {
             let row = &profile.rows[row];
-            let line = *line_of_node.entry(node).or_insert_with(|| {
-                let text = namer.line(group, name.as_deref(), node);
-                let entry = sums.entry(text);
-                let at = entry.index();
-                entry.or_default();
-                at
-            });
+            let line = match line_of_node.entry(node) {
+                Entry::Occupied(line) => *line.get(),
+                Entry::Vacant(vacant) => {
+                    let text = namer.line(group, name.as_deref(), node);
+                    room.take(text.len())?;
+                    let entry = sums.entry(text);
+                    let at = entry.index();
+                    entry.or_default();
+                    *vacant.insert(at)
+                }
+            };
             let lines = threads.entry(row.thread).or_default();
             let sum = lines.entry(line).or_default();
             *sum = sum.saturating_add(row.weight);
@@ -64,7 +95,7 @@ pub(crate) fn lines(
     }
     sums.retain(|_, us| *us > 0);
     sums.sort_unstable_keys();
-    sums.into_iter().collect()
+    Ok(sums.into_iter().collect())
 }
 
 /// Rounds nanoseconds to microseconds by largest remainder: the sum is the rounded sum. Of equal
@@ -120,6 +151,18 @@ impl<F: Fn(&str) -> String> Namer<'_, F> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Check that lines end where they would take too much memory, and that the user is told what to do.
+    #[test]
+    fn room() {
+        let mut room = Room::default();
+        for _ in 0..4 {
+            room.take(1 << 28).unwrap();
+        }
+        let error = room.take(1).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        assert!(error.to_string().contains("choose fewer threads"));
+    }
 
     /// Check that rounding keeps the sum and prefers large remainders.
     #[test]

@@ -41,7 +41,7 @@ pub fn svg(
         true => name.to_owned(),
         false => short(name),
     };
-    let lines = lines(profile, &trees, rename).into_iter();
+    let lines = lines(profile, &trees, rename)?.into_iter();
     let lines: Vec<String> = lines
         .map(|(line, us)| format!("{} {us}", plain(&line)))
         .collect();
