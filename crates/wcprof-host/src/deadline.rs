@@ -15,10 +15,19 @@ use crate::procfs::is_runnable;
 /// What answers does within microseconds, or after reading a page from a disk.
 const DEADLINE: Duration = Duration::from_secs(2);
 
-/// Processes of which a call was left behind and has not returned.
-static LEFT_BEHIND: Mutex<BTreeSet<Pid>> = Mutex::new(BTreeSet::new());
+/// What a call about a process may wait for.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Of {
+    /// The lock of its memory, or a page of it.
+    Memory,
+    /// Files that it chose.
+    Files,
+}
 
-fn left_behind() -> MutexGuard<'static, BTreeSet<Pid>> {
+/// What was waited for when a call was left behind that has not returned.
+static LEFT_BEHIND: Mutex<BTreeSet<(Pid, Of)>> = Mutex::new(BTreeSet::new());
+
+fn left_behind() -> MutexGuard<'static, BTreeSet<(Pid, Of)>> {
     LEFT_BEHIND.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -35,19 +44,19 @@ struct Caller {
 }
 
 /// Makes a call about a process on another thread. One that does not return in time is left behind with its thread,
-/// and gives `None`, as every other call about that process does until it returns: a process holds one thread.
+/// and gives `None`, as every other call about the same does until it returns: a process holds two threads at most.
 pub(crate) fn with_deadline<T: Send + 'static>(
-    pid: Pid,
+    about: (Pid, Of),
     call: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
-    if left_behind().contains(&pid) {
+    if left_behind().contains(&about) {
         return None;
     }
     let (to, from) = channel();
     let call: Call = Box::new(move || {
         // Nobody waits any more.
         let _ = to.send(call());
-        left_behind().remove(&pid);
+        left_behind().remove(&about);
     });
     CALLER.with_borrow_mut(|caller| {
         if caller.is_none() {
@@ -65,11 +74,11 @@ pub(crate) fn with_deadline<T: Send + 'static>(
                 Err(RecvTimeoutError::Timeout) if is_runnable(&format!("self/task/{tid}")) => {}
                 Err(RecvTimeoutError::Timeout) => {
                     *caller = None;
-                    left_behind().insert(pid);
+                    left_behind().insert(about);
                     // It may have returned before that.
                     let result = from.try_recv().ok();
                     if result.is_some() {
-                        left_behind().remove(&pid);
+                        left_behind().remove(&about);
                     }
                     return result;
                 }
@@ -106,12 +115,12 @@ fn start() -> Option<Caller> {
 mod tests {
     use super::*;
 
-    /// Check that a call which does not return is left behind, and that the next one is made: of the same process when
-    /// the first has returned.
+    /// Check that a call which does not return is left behind, and that the next one is made: about the same when the
+    /// first has returned.
     #[test]
     fn never_returns() {
         let (never, wait) = channel::<()>();
-        let [hung, other] = [Pid(-1), Pid(-2)];
+        let [hung, other] = [Of::Memory, Of::Files].map(|of| (Pid(-1), of));
         assert_eq!(with_deadline(hung, || 1), Some(1));
         assert_eq!(with_deadline(hung, move || wait.recv().is_ok()), None);
         let (to, from) = channel();

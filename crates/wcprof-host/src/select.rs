@@ -146,7 +146,7 @@ mod tests {
     use globset::Glob;
 
     use super::*;
-    use crate::deadline::with_deadline;
+    use crate::deadline::{Of, with_deadline};
 
     fn process(args: &[&str]) -> Candidate {
         Candidate {
@@ -231,7 +231,10 @@ mod tests {
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         let pid = child.id() as i32;
         let (_never, wait) = channel::<()>();
-        assert_eq!(with_deadline(Pid(pid), move || wait.recv().is_ok()), None);
+        assert_eq!(
+            with_deadline((Pid(pid), Of::Memory), move || wait.recv().is_ok()),
+            None
+        );
         let found = candidate(pid);
         child.kill().unwrap();
         child.wait().unwrap();

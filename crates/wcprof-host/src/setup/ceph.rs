@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 
 use wcprof_types::snapshot::{CephSetup, ProcessSetup};
-use wcprof_types::{option_value, redact_value};
+use wcprof_types::{Pid, option_value, redact_value};
 
 use super::tree::{Absent, Tree};
-use crate::deadline::with_deadline;
+use crate::deadline::{Of, with_deadline};
 use crate::open::NoFile;
 
 const MAX_CONF: usize = 1 << 20;
@@ -42,7 +42,7 @@ struct Name<'a> {
 
 pub(super) fn read(
     tree: &Tree,
-    dir: &str,
+    pid: Pid,
     args: &[String],
     setup: &ProcessSetup,
 ) -> Option<CephSetup> {
@@ -59,7 +59,7 @@ pub(super) fn read(
     };
     let environ = setup.environ.as_ref();
     let name = name(kind, args, environ.and_then(|e| e.get("CEPH_CONF")));
-    let root = tree.enter(&format!("{dir}/root"))?;
+    let root = tree.enter(&format!("/proc/{pid}/root"))?;
     let default = format!("/etc/ceph/{}.conf", name.cluster);
     let conf_path = name.conf.unwrap_or(&default).to_owned();
     let data = (kind == "osd").then(|| {
@@ -68,7 +68,7 @@ pub(super) fn read(
     });
     let (conf_there, data_there) = (conf_path.clone(), data.clone());
     // Both paths are the process's choice: they may lead to a server that never answers.
-    let read = with_deadline(move || {
+    let read = with_deadline((pid, Of::Files), move || {
         let conf = root.bytes(&conf_there, MAX_CONF, Absent::Noted);
         let link = |name: &str| {
             let target = root.link(&format!("{}/{name}", data_there.as_ref()?))?;

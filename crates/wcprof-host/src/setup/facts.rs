@@ -22,13 +22,12 @@ pub fn ceph_facts(pid: Pid) -> CephFacts {
     let Ok(tree) = Tree::new(Path::new("/")) else {
         return CephFacts::default();
     };
-    let dir = format!("/proc/{pid}");
     let mut setup = ProcessSetup {
-        environ: process::environ(&tree, &dir),
+        environ: process::environ(&tree, pid),
         ..ProcessSetup::default()
     };
-    let args = process::cmdline(&tree, &dir, &mut setup);
-    let conf = ceph::read(&tree, &dir, &args, &setup);
+    let args = process::cmdline(&tree, pid, &mut setup);
+    let conf = ceph::read(&tree, pid, &args, &setup);
     CephFacts {
         version: libraries::ceph_version(&tree, pid),
         fsid: conf.and_then(|mut ceph| ceph.conf.remove("fsid")),

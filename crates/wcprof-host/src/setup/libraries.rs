@@ -25,12 +25,12 @@ const MAX_OPENSSL: usize = 80;
 type Find = fn(&mut dyn BufRead) -> io::Result<Option<String>>;
 
 pub(super) fn read(tree: &Tree, pid: Pid, setup: &mut ProcessSetup) {
-    let path = format!("/proc/{pid}/maps");
-    let Some(mappings) = tree.parse(&path, Absent::Noted, parse_mappings) else {
+    let Some(mappings) = tree.parse_locked(pid, "maps", parse_mappings) else {
         return;
     };
     if mappings.n_left_out > 0 {
         let n = mappings.n_left_out;
+        let path = format!("/proc/{pid}/maps");
         tree.left_out(&path, format!("{n} of its lines exceed a limit"));
     }
     let mut libraries = Vec::new();
@@ -68,7 +68,7 @@ pub(super) fn read(tree: &Tree, pid: Pid, setup: &mut ProcessSetup) {
 /// The version of Ceph that a live process runs: in its library, or in the program, which has that library's code in
 /// itself (`ceph-osd`).
 pub(super) fn ceph_version(tree: &Tree, pid: Pid) -> Option<String> {
-    let mappings = tree.parse(&format!("/proc/{pid}/maps"), Absent::Noted, parse_mappings)?;
+    let mappings = tree.parse_locked(pid, "maps", parse_mappings)?;
     let of_ceph =
         with_code(&mappings).filter(|m| is_ceph_common(&m.path) || is_ceph_program(&m.path));
     let mut searched = of_ceph.take(MAX_OF_CEPH);

@@ -6,7 +6,7 @@ use wcprof_types::snapshot::{ProcessSetup, ThreadSetup, limits};
 use wcprof_types::{Pid, Tid, redact_args, redact_value};
 
 use super::memory::Walk;
-use super::tree::{Absent, Tree, field, fields};
+use super::tree::{Absent, Tree, field, fields, first_bytes};
 use super::{ceph, cgroup, files, libraries, memory};
 use crate::procfs::parse_stat;
 
@@ -59,9 +59,9 @@ pub(super) fn read(tree: &Tree, pid: Pid, walk: Walk) -> ProcessSetup {
         comm: tree.text(&format!("{dir}/comm")).unwrap_or_default(),
         ..ProcessSetup::default()
     };
-    let raw_args = cmdline(tree, &dir, &mut setup);
+    let raw_args = cmdline(tree, pid, &mut setup);
     setup.cmdline = redact_args(&raw_args);
-    setup.environ = environ(tree, &dir);
+    setup.environ = environ(tree, pid);
     if let Some(status) = tree.long_text(&format!("{dir}/status"), 1 << 16, Absent::Noted) {
         let kept = fields(&status).filter(|(key, _)| STATUS.contains(key));
         setup.status = kept.map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
@@ -71,14 +71,14 @@ pub(super) fn read(tree: &Tree, pid: Pid, walk: Walk) -> ProcessSetup {
     files::read(tree, &dir, &mut setup);
     setup.cgroups = cgroup::read(tree, &dir);
     memory::read(tree, &dir, walk, &mut setup);
-    setup.ceph = ceph::read(tree, &dir, &raw_args, &setup);
+    setup.ceph = ceph::read(tree, pid, &raw_args, &setup);
     setup
 }
 
 /// The arguments with their secrets, which stay in here.
-pub(super) fn cmdline(tree: &Tree, dir: &str, setup: &mut ProcessSetup) -> Vec<String> {
-    let path = format!("{dir}/cmdline");
-    let Some((bytes, mut cut)) = tree.bytes(&path, limits::CMDLINE, Absent::Noted) else {
+pub(super) fn cmdline(tree: &Tree, pid: Pid, setup: &mut ProcessSetup) -> Vec<String> {
+    let first = |file| first_bytes(file, limits::CMDLINE);
+    let Some((bytes, mut cut)) = tree.parse_locked(pid, "cmdline", first) else {
         return Vec::new();
     };
     let text = String::from_utf8_lossy(&bytes);
@@ -88,14 +88,18 @@ pub(super) fn cmdline(tree: &Tree, dir: &str, setup: &mut ProcessSetup) -> Vec<S
     let args = kept.map(|arg| arg[..arg.floor_char_boundary(limits::ARG)].to_owned());
     let args = args.collect();
     if cut {
-        tree.left_out(&path, "too long; the rest was not read");
+        tree.left_out(
+            &format!("/proc/{pid}/cmdline"),
+            "too long; the rest was not read",
+        );
     }
     setup.cmdline_cut = cut;
     args
 }
 
-pub(super) fn environ(tree: &Tree, dir: &str) -> Option<BTreeMap<String, String>> {
-    let (bytes, _) = tree.bytes(&format!("{dir}/environ"), MAX_ENVIRON, Absent::Noted)?;
+pub(super) fn environ(tree: &Tree, pid: Pid) -> Option<BTreeMap<String, String>> {
+    let first = |file| first_bytes(file, MAX_ENVIRON);
+    let (bytes, _) = tree.parse_locked(pid, "environ", first)?;
     let text = String::from_utf8_lossy(&bytes);
     let pairs = text.split('\0').filter_map(|pair| pair.split_once('='));
     let kept = pairs.filter(|(name, _)| ENVIRON.contains(name));

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::sync::mpsc::channel;
 
 use wcprof_types::Pid;
 use wcprof_types::snapshot::{ProcessSetup, Snapshot};
@@ -262,6 +263,30 @@ fn searches_are_bounded() {
     });
     let left_out = unread.iter().filter(|u| u.reason.contains("8 others"));
     assert_eq!((n, left_out.count()), (8, 56), "{unread:?}");
+}
+
+/// Check that a process which holds the lock of its memory has neither arguments nor libraries, and that this is said.
+#[test]
+fn locked() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["cmdline", "environ", "maps"] {
+        write(folder.path(), &format!("proc/8/{name}"), "");
+    }
+    let tree = Tree::new(folder.path()).unwrap();
+    let (_held, wait) = channel::<()>();
+    let held = move |_| {
+        let _ = wait.recv();
+        Ok(())
+    };
+    assert_eq!(tree.parse_locked(Pid(8), "environ", held), None);
+    let setup = process::read(&tree, Pid(8), Walk::Nothing);
+    assert_eq!((setup.environ, setup.libraries), (None, None));
+    let unread = tree.into_unread();
+    for name in ["cmdline", "environ", "maps"] {
+        let path = format!("/proc/8/{name}");
+        let found = unread.iter().find(|unread| unread.path == path).unwrap();
+        assert!(found.reason.contains("did not answer"), "{}", found.reason);
+    }
 }
 
 /// Check this process on this machine, and that a process that is not there is an error.

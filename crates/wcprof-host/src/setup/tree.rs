@@ -8,8 +8,10 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use wcprof_types::Pid;
 use wcprof_types::snapshot::{Unread, limits};
 
+use crate::deadline::{Of, with_deadline};
 use crate::open::{NoFile, Root, open_handle};
 
 /// Files of one value.
@@ -18,6 +20,16 @@ const SMALL: usize = 64 << 10;
 const FIRST_READ: usize = 4 << 10;
 /// Entries of a folder.
 const MAX_ENTRIES: usize = 1 << 16;
+
+/// At most `limit` bytes of a file, and whether there are more.
+pub(super) fn first_bytes(file: File, limit: usize) -> io::Result<(Vec<u8>, bool)> {
+    // Room from the start: files of `/proc` tell no size, and each read costs a system call.
+    let mut bytes = Vec::with_capacity(limit.min(FIRST_READ));
+    file.take(limit as u64 + 1).read_to_end(&mut bytes)?;
+    let cut = bytes.len() > limit;
+    bytes.truncate(limit);
+    Ok((bytes, cut))
+}
 
 /// A root folder.
 #[derive(Debug)]
@@ -129,10 +141,30 @@ impl Tree {
         absent: Absent,
         parse: impl FnOnce(File) -> io::Result<T>,
     ) -> Option<T> {
-        let handle = self.handle(path).map_err(NoFile::from);
-        let opened = handle.and_then(|handle| open_handle(&handle));
-        let parsed = opened.and_then(|(file, _)| Ok(parse(file.into())?));
+        let parsed = self.open(path).and_then(|file| Ok(parse(file)?));
         self.or_note(path, absent, parsed)
+    }
+
+    fn open(&self, path: &str) -> Result<File, NoFile> {
+        let handle = self.handle(path)?;
+        let (file, _) = open_handle(&handle)?;
+        Ok(file.into())
+    }
+
+    /// What `parse` makes of a file in `/proc/PID` for which the kernel takes the lock of the process's memory: the process
+    /// may hold it for ever.
+    pub(super) fn parse_locked<T: Send + 'static>(
+        &self,
+        pid: Pid,
+        name: &str,
+        parse: impl FnOnce(File) -> io::Result<T> + Send + 'static,
+    ) -> Option<T> {
+        let path = format!("/proc/{pid}/{name}");
+        let parsed = self.open(&path).and_then(|file| {
+            let parsed = with_deadline((pid, Of::Memory), move || parse(file));
+            Ok(parsed.ok_or(NoFile::NoAnswer)??)
+        });
+        self.or_note(&path, Absent::Noted, parsed)
     }
 
     /// At most `limit` bytes of a regular file, and whether there are more.
@@ -142,15 +174,7 @@ impl Tree {
         limit: usize,
         absent: Absent,
     ) -> Option<(Vec<u8>, bool)> {
-        let mut bytes = self.parse(path, absent, |file| {
-            // Room from the start: files of `/proc` tell no size, and each read costs a system call.
-            let mut bytes = Vec::with_capacity(limit.min(FIRST_READ));
-            file.take(limit as u64 + 1).read_to_end(&mut bytes)?;
-            Ok(bytes)
-        })?;
-        let cut = bytes.len() > limit;
-        bytes.truncate(limit);
-        Some((bytes, cut))
+        self.parse(path, absent, |file| first_bytes(file, limit))
     }
 
     /// A whole text file; bytes that are not UTF-8 are replaced. A longer one is cut, and noted.
