@@ -15,19 +15,21 @@ use crate::procfs::is_runnable;
 /// What answers does within microseconds, or after reading a page from a disk.
 const DEADLINE: Duration = Duration::from_secs(2);
 
-/// What a call about a process may wait for.
+/// What a call waits for.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Of {
-    /// The lock of its memory, or a page of it.
-    Memory,
+pub(crate) enum Awaited {
+    /// A page of a process.
+    Memory(Pid),
+    /// The lock of its mappings, which is also that of its arguments. While a page does not come it can be free.
+    Lock(Pid),
     /// Files that it chose.
-    Files,
+    Files(Pid),
 }
 
-/// What was waited for when a call was left behind that has not returned.
-static LEFT_BEHIND: Mutex<BTreeSet<(Pid, Of)>> = Mutex::new(BTreeSet::new());
+/// What calls that were left behind still wait for.
+static LEFT_BEHIND: Mutex<BTreeSet<Awaited>> = Mutex::new(BTreeSet::new());
 
-fn left_behind() -> MutexGuard<'static, BTreeSet<(Pid, Of)>> {
+fn left_behind() -> MutexGuard<'static, BTreeSet<Awaited>> {
     LEFT_BEHIND.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -44,19 +46,19 @@ struct Caller {
 }
 
 /// Makes a call about a process on another thread. One that does not return in time is left behind with its thread,
-/// and gives `None`, as every other call about the same does until it returns: a process holds two threads at most.
+/// and gives `None`, as every other call that waits for the same does until it returns: that holds one thread.
 pub(crate) fn with_deadline<T: Send + 'static>(
-    about: (Pid, Of),
+    awaited: Awaited,
     call: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
-    if left_behind().contains(&about) {
+    if left_behind().contains(&awaited) {
         return None;
     }
     let (to, from) = channel();
     let call: Call = Box::new(move || {
         // Nobody waits any more.
         let _ = to.send(call());
-        left_behind().remove(&about);
+        left_behind().remove(&awaited);
     });
     CALLER.with_borrow_mut(|caller| {
         if caller.is_none() {
@@ -74,11 +76,11 @@ pub(crate) fn with_deadline<T: Send + 'static>(
                 Err(RecvTimeoutError::Timeout) if is_runnable(&format!("self/task/{tid}")) => {}
                 Err(RecvTimeoutError::Timeout) => {
                     *caller = None;
-                    left_behind().insert(about);
+                    left_behind().insert(awaited);
                     // It may have returned before that.
                     let result = from.try_recv().ok();
                     if result.is_some() {
-                        left_behind().remove(&about);
+                        left_behind().remove(&awaited);
                     }
                     return result;
                 }
@@ -115,12 +117,12 @@ fn start() -> Option<Caller> {
 mod tests {
     use super::*;
 
-    /// Check that a call which does not return is left behind, and that the next one is made: about the same when the
-    /// first has returned.
+    /// Check that a call which does not return is left behind, and that the next one is made: for the same when the first
+    /// has returned.
     #[test]
     fn never_returns() {
         let (never, wait) = channel::<()>();
-        let [hung, other] = [Of::Memory, Of::Files].map(|of| (Pid(-1), of));
+        let (hung, other) = (Awaited::Lock(Pid(-1)), Awaited::Memory(Pid(-1)));
         assert_eq!(with_deadline(hung, || 1), Some(1));
         assert_eq!(with_deadline(hung, move || wait.recv().is_ok()), None);
         let (to, from) = channel();

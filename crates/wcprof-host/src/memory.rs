@@ -12,7 +12,7 @@ use nix::errno::Errno;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use wcprof_types::{Avma, Mapping, Pid};
 
-use crate::deadline::{Of, with_deadline};
+use crate::deadline::{Awaited, with_deadline};
 
 /// Memory that did not answer. Nothing else of that process is read by [`read_memory`] from then on.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -50,7 +50,7 @@ pub fn read_memory(pid: Pid, address: Avma, out: &mut [u8]) -> Result<usize, Err
         return Err(Errno::ETIMEDOUT);
     }
     let mut bytes = vec![0; out.len()];
-    let read = with_deadline((pid, Of::Memory), move || {
+    let read = with_deadline(Awaited::Memory(pid), move || {
         let n = read_memory_now(pid, address, &mut bytes)?;
         bytes.truncate(n);
         Ok(bytes)

@@ -146,7 +146,7 @@ mod tests {
     use globset::Glob;
 
     use super::*;
-    use crate::deadline::{Of, with_deadline};
+    use crate::deadline::{Awaited, with_deadline};
 
     fn process(args: &[&str]) -> Candidate {
         Candidate {
@@ -232,7 +232,7 @@ mod tests {
         let pid = child.id() as i32;
         let (_never, wait) = channel::<()>();
         assert_eq!(
-            with_deadline((Pid(pid), Of::Memory), move || wait.recv().is_ok()),
+            with_deadline(Awaited::Lock(Pid(pid)), move || wait.recv().is_ok()),
             None
         );
         let found = candidate(pid);

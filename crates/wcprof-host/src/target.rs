@@ -9,7 +9,7 @@ use thiserror::Error;
 use wcprof_types::{Pid, process_title, redact_args};
 
 use crate::clock::process_cpu_ns;
-use crate::deadline::{Of, with_deadline};
+use crate::deadline::{Awaited, with_deadline};
 use crate::procfs::{
     Mappings, TaskStat, list_processes, parse_stat, read_bytes, read_file, read_mappings,
     read_status, read_text,
@@ -245,7 +245,7 @@ impl Target {
     /// Its mappings. Another thread waits for their lock, which the target can hold for ever.
     pub fn mappings(&self) -> Result<Mappings, TargetError> {
         let pid = self.pid;
-        let read = with_deadline((pid, Of::Memory), move || read_mappings(pid));
+        let read = with_deadline(Awaited::Lock(pid), move || read_mappings(pid));
         self.checked(read.unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into())))
     }
 
@@ -318,7 +318,7 @@ fn read_stat(pid: Pid) -> Result<TaskStat, TargetError> {
 /// The arguments of a process, secrets among them; at most 64 KiB. None when they cannot be read. Another thread
 /// waits for the lock of its memory, which it can hold for ever.
 pub(crate) fn read_args(pid: Pid) -> Vec<String> {
-    let read = with_deadline((pid, Of::Memory), move || read_text(pid, "cmdline").ok());
+    let read = with_deadline(Awaited::Lock(pid), move || read_text(pid, "cmdline").ok());
     split_args(&read.flatten().unwrap_or_default())
 }
 

@@ -10,7 +10,7 @@ use wcprof_types::snapshot::{CephSetup, ProcessSetup};
 use wcprof_types::{Pid, option_value, redact_value};
 
 use super::tree::{Absent, Tree};
-use crate::deadline::{Of, with_deadline};
+use crate::deadline::{Awaited, with_deadline};
 use crate::open::NoFile;
 
 const MAX_CONF: usize = 1 << 20;
@@ -68,7 +68,7 @@ pub(super) fn read(
     });
     let (conf_there, data_there) = (conf_path.clone(), data.clone());
     // Both paths are the process's choice: they may lead to a server that never answers.
-    let read = with_deadline((pid, Of::Files), move || {
+    let read = with_deadline(Awaited::Files(pid), move || {
         let conf = root.bytes(&conf_there, MAX_CONF, Absent::Noted);
         let link = |name: &str| {
             let target = root.link(&format!("{}/{name}", data_there.as_ref()?))?;

@@ -11,7 +11,7 @@ use std::str::FromStr;
 use wcprof_types::Pid;
 use wcprof_types::snapshot::{Unread, limits};
 
-use crate::deadline::{Of, with_deadline};
+use crate::deadline::{Awaited, with_deadline};
 use crate::open::{NoFile, Root, open_handle};
 
 /// Files of one value.
@@ -161,7 +161,7 @@ impl Tree {
     ) -> Option<T> {
         let path = format!("/proc/{pid}/{name}");
         let parsed = self.open(&path).and_then(|file| {
-            let parsed = with_deadline((pid, Of::Memory), move || parse(file));
+            let parsed = with_deadline(Awaited::Lock(pid), move || parse(file));
             Ok(parsed.ok_or(NoFile::NoAnswer)??)
         });
         self.or_note(&path, Absent::Noted, parsed)
