@@ -92,7 +92,7 @@ impl Pending {
     }
 
     /// Bytes of tables, as the reader counts them: those that are in blocks, and those that will be.
-    pub(crate) fn table_bytes(&self) -> usize {
+    fn table_bytes(&self) -> usize {
         let tables = self.tables.values().map(|table| table.bytes.len());
         let facts = self.facts.iter();
         let facts = facts.filter(|(tag, _)| section::is_of_tables(**tag));

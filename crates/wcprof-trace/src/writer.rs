@@ -204,9 +204,10 @@ impl<W: Write> TraceWriter<W> {
     /// Flushes when enough is pending.
     fn make_room(&mut self) -> Result<(), TraceError> {
         self.not_finished()?;
-        let n_bytes = self.pending.table_bytes() as u64;
-        within("bytes of tables", n_bytes, TABLE_BYTES)?;
-        match self.pending.len() >= FLUSH_BYTES {
+        let n_pending = self.pending.len();
+        let n_bytes = self.pending.packed + n_pending;
+        within("bytes of tables", n_bytes as u64, TABLE_BYTES)?;
+        match n_pending >= FLUSH_BYTES {
             true => self.flush(),
             false => Ok(()),
         }
