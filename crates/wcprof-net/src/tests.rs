@@ -169,6 +169,16 @@ fn push(
     all
 }
 
+/// Begins to push with the options of most.
+fn start(
+    store: Store,
+    spool: &Arc<Spool>,
+    event: impl FnMut(&PushEvent) + Send + 'static,
+) -> Pusher {
+    let options = PusherOptions::default();
+    Pusher::start(store, Arc::clone(spool), options, || {}, event).unwrap()
+}
+
 fn is_taken(event: &PushEvent) -> bool {
     matches!(event, PushEvent::Taken(_))
 }
@@ -387,15 +397,9 @@ fn given_up() {
         let _ = wait.recv();
     };
     let store = Store::new(options(&url)).unwrap();
-    let pusher = Pusher::start(
-        store,
-        Arc::clone(&spool),
-        PusherOptions::default(),
-        || {},
-        event,
-    );
+    let pusher = start(store, &spool, event);
     assert!(is_taken(&events.recv().unwrap()));
-    assert!(!pusher.unwrap().finish(Duration::ZERO, Duration::ZERO));
+    assert!(!pusher.finish(Duration::ZERO, Duration::ZERO));
     drop(go_on);
     assert_eq!(events.iter().count(), 0);
     assert_eq!(spool.figures().n_waiting, 2);
@@ -418,14 +422,7 @@ fn partly_taken() {
     let spool = Arc::new(spool.unwrap());
     let (sender, events) = channel();
     let event = move |event: &PushEvent| drop(sender.send(event.clone()));
-    let pusher = Pusher::start(
-        store,
-        Arc::clone(&spool),
-        PusherOptions::default(),
-        || {},
-        event,
-    );
-    let pusher = pusher.unwrap();
+    let pusher = start(store, &spool, event);
     let figures = Arc::clone(&pusher.figures);
     spool.add(StoreKind::Otlp.pack(b"profiles".to_vec()));
     assert!(pusher.finish(Duration::from_secs(60), Duration::ZERO));

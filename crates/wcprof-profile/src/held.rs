@@ -92,7 +92,7 @@ mod tests {
             words: FutexWords([at as u32, 0, 0, 0, 0, 0, 0]),
             ..LockLook::default()
         };
-        // Ticks so long that each look counts.
+        // Ticks are so short that no look covers too little of one to count.
         tables.locks.looks = (0..N_LOOKS).map(look).collect();
         tables.header.rate_hz = u32::MAX;
         let locks = LockTimes::from_tables(&tables);

@@ -60,10 +60,10 @@ struct Found {
     has_ended: bool,
 }
 
-/// Host, kernel, pid, name and command line.
 /// Of the processes of one key, those that were found last: of a number that is used again, all but one have ended.
 const MAX_SAME: usize = 64;
 
+/// Host, kernel, pid, name and command line.
 type Key<'t> = (&'t str, &'t str, Pid, &'t str, &'t [String]);
 
 impl Joins {

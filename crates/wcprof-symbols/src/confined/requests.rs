@@ -195,9 +195,8 @@ fn spill(size: u64) -> (Reply, Option<File>) {
     match file.and_then(|file| check_free(&file, size).map(|()| file)) {
         Ok(file) => (Reply::File, Some(file)),
         Err(reason) => {
-            let is_not_found = false;
             let reply = Reply::NoFile {
-                is_not_found,
+                is_not_found: false,
                 reason,
             };
             (reply, None)
