@@ -1,7 +1,7 @@
 //! How a recording ends when it does not end by its duration.
 
 use std::fs::read_dir;
-use std::process::{self, Child, Stdio};
+use std::process::{Child, Stdio};
 
 use wcprof_trace::Ending;
 
@@ -101,9 +101,9 @@ pub(crate) fn interrupted(engine: Engine) {
 
 pub(crate) fn names_ahead(engine: Engine) {
     let folder = tempfile::tempdir().expect("temporary folder");
-    // This program has enough DWARF, and its harness waits below inline functions.
-    let pid = process::id().cast_signed();
-    let child = Attach::new(engine, pid)
+    // It has enough DWARF to be worth a cache, and so little that the CPU time which nobody else wants will do.
+    let target = RemoteProcess::start(&fixture("names.rs", Variant::NoFramePointers));
+    let child = Attach::new(engine, target.pid())
         .seconds(0.0)
         .command(&folder.path().join("a.wct"))
         .env("XDG_CACHE_HOME", folder.path())
