@@ -1,11 +1,12 @@
-//! A call about a process that may never return to its result, or to none after 2 s.
+//! A call about a process that may never return to its result, or to none after 2 s. No other module waits for what
+//! a process can hold for ever.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::unistd::gettid;
 use wcprof_types::{Pid, Tid};
@@ -14,6 +15,8 @@ use crate::procfs::is_runnable;
 
 /// What answers does within microseconds, or after reading a page from a disk.
 const DEADLINE: Duration = Duration::from_secs(2);
+/// Nobody waits for the same again so soon, so that what answers late each time costs little.
+const PAUSE: Duration = Duration::from_secs(600);
 
 /// What a call waits for.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -26,11 +29,35 @@ pub(crate) enum Awaited {
     Files(Pid),
 }
 
-/// What calls that were left behind still wait for.
-static LEFT_BEHIND: Mutex<BTreeSet<Awaited>> = Mutex::new(BTreeSet::new());
+/// Something that did not answer in time.
+#[derive(Copy, Clone, Debug)]
+struct Silence {
+    since: Instant,
+    /// The call was left behind, and has not returned yet.
+    lasts: bool,
+}
 
-fn left_behind() -> MutexGuard<'static, BTreeSet<Awaited>> {
-    LEFT_BEHIND.lock().unwrap_or_else(PoisonError::into_inner)
+impl Silence {
+    /// Whether it may be waited for again.
+    fn is_over(self, now: Instant) -> bool {
+        !self.lasts && now.saturating_duration_since(self.since) >= PAUSE
+    }
+}
+
+/// All that did not answer so far.
+static SILENT: Mutex<BTreeMap<Awaited, Silence>> = Mutex::new(BTreeMap::new());
+
+fn silent() -> MutexGuard<'static, BTreeMap<Awaited, Silence>> {
+    SILENT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Processes whose memory did not answer so far.
+pub fn silent_memory() -> Vec<Pid> {
+    let of_memory = |awaited: &Awaited| match *awaited {
+        Awaited::Memory(pid) => Some(pid),
+        _ => None,
+    };
+    silent().keys().filter_map(of_memory).collect()
 }
 
 type Call = Box<dyn FnOnce() + Send>;
@@ -46,19 +73,22 @@ struct Caller {
 }
 
 /// Makes a call about a process on another thread. One that does not return in time is left behind with its thread,
-/// and gives `None`, as every other call that waits for the same does until it returns: that holds one thread.
+/// and gives `None`, as every other call that waits for the same does until it has returned, and ten minutes are over.
 pub(crate) fn with_deadline<T: Send + 'static>(
     awaited: Awaited,
     call: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
-    if left_behind().contains(&awaited) {
+    let silence = silent().get(&awaited).copied();
+    if silence.is_some_and(|silence| !silence.is_over(Instant::now())) {
         return None;
     }
     let (to, from) = channel();
     let call: Call = Box::new(move || {
         // Nobody waits any more.
         let _ = to.send(call());
-        left_behind().remove(&awaited);
+        if let Some(silence) = silent().get_mut(&awaited) {
+            silence.lasts = false;
+        }
     });
     CALLER.with_borrow_mut(|caller| {
         if caller.is_none() {
@@ -76,11 +106,12 @@ pub(crate) fn with_deadline<T: Send + 'static>(
                 Err(RecvTimeoutError::Timeout) if is_runnable(&format!("self/task/{tid}")) => {}
                 Err(RecvTimeoutError::Timeout) => {
                     *caller = None;
-                    left_behind().insert(awaited);
+                    let since = Instant::now();
+                    silent().insert(awaited, Silence { since, lasts: true });
                     // It may have returned before that.
                     let result = from.try_recv().ok();
                     if result.is_some() {
-                        left_behind().remove(&awaited);
+                        silent().remove(&awaited);
                     }
                     return result;
                 }
@@ -117,21 +148,26 @@ fn start() -> Option<Caller> {
 mod tests {
     use super::*;
 
-    /// Check that a call which does not return is left behind, and that the next one is made: for the same when the first
-    /// has returned.
+    /// Check that a call which does not return is left behind, and that the same is waited for again when it has returned
+    /// and the pause is over.
     #[test]
     fn never_returns() {
         let (never, wait) = channel::<()>();
         let (hung, other) = (Awaited::Lock(Pid(-1)), Awaited::Memory(Pid(-1)));
+        let silence = || *silent().get(&hung).unwrap();
         assert_eq!(with_deadline(hung, || 1), Some(1));
         assert_eq!(with_deadline(hung, move || wait.recv().is_ok()), None);
         let (to, from) = channel();
         assert_eq!(with_deadline(hung, move || to.send(())), None);
         assert!(from.recv().is_err(), "it was called");
         assert_eq!(with_deadline(other, || 2), Some(2));
+        assert_eq!(silent_memory(), []);
+        assert!(!silence().is_over(silence().since + PAUSE));
         drop(never);
-        while with_deadline(hung, || 3) != Some(3) {
+        while silence().lasts {
             thread::yield_now();
         }
+        assert_eq!(with_deadline(hung, || 3), None);
+        assert!(silence().is_over(silence().since + PAUSE));
     }
 }

@@ -26,7 +26,8 @@ mod sockets;
 pub mod sys;
 mod target;
 
-pub use memory::{Unanswered, read_memory, read_memory_now, readable_address, unanswered};
+pub use deadline::silent_memory;
+pub use memory::{read_memory, read_memory_now, readable_address};
 pub use setup::{CephFacts, MAX_WALK_KIB, SetupError, Walk, ceph_facts, read_setup};
 pub use sockets::SocketNames;
 pub use target::{Liveness, Target, TargetError};

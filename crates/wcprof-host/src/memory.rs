@@ -6,30 +6,12 @@
 //! thread, calls [`read_memory_now`], and somebody watches it.
 
 use std::io::IoSliceMut;
-use std::sync::{Mutex, PoisonError};
 
 use nix::errno::Errno;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use wcprof_types::{Avma, Mapping, Pid};
 
 use crate::deadline::{Awaited, with_deadline};
-
-/// Memory that did not answer. Nothing else of that process is read by [`read_memory`] from then on.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Unanswered {
-    /// Whose.
-    pub pid: Pid,
-    /// Where.
-    pub address: Avma,
-}
-
-static UNANSWERED: Mutex<Vec<Unanswered>> = Mutex::new(Vec::new());
-
-/// What did not answer so far: one place a process.
-pub fn unanswered() -> Vec<Unanswered> {
-    let all = UNANSWERED.lock().unwrap_or_else(PoisonError::into_inner);
-    all.clone()
-}
 
 /// Where reading can be tried: memory that no file backs. (The first page of `[vvar]` may belong to no process.)
 pub fn readable_address(mappings: &[Mapping]) -> Option<Avma> {
@@ -44,23 +26,15 @@ pub fn readable_address(mappings: &[Mapping]) -> Option<Avma> {
 ///
 /// # Errors
 /// When the process is gone or reading is not permitted; `ETIMEDOUT` when there is no answer within 2 s, at once
-/// for a process whose memory did not answer before.
+/// for a process whose memory did not answer a while ago.
 pub fn read_memory(pid: Pid, address: Avma, out: &mut [u8]) -> Result<usize, Errno> {
-    if unanswered().iter().any(|u| u.pid == pid) {
-        return Err(Errno::ETIMEDOUT);
-    }
     let mut bytes = vec![0; out.len()];
     let read = with_deadline(Awaited::Memory(pid), move || {
         let n = read_memory_now(pid, address, &mut bytes)?;
         bytes.truncate(n);
         Ok(bytes)
     });
-    let Some(bytes) = read else {
-        let mut all = UNANSWERED.lock().unwrap_or_else(PoisonError::into_inner);
-        all.push(Unanswered { pid, address });
-        return Err(Errno::ETIMEDOUT);
-    };
-    let bytes = bytes?;
+    let bytes = read.unwrap_or(Err(Errno::ETIMEDOUT))?;
     out[..bytes.len()].copy_from_slice(&bytes);
     Ok(bytes.len())
 }

@@ -1,16 +1,13 @@
 //! The modules of the target: what is mapped, how to unwind it, and how the trace names it.
 
 use std::collections::{HashMap, VecDeque};
-use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::mpsc;
 
 use wcprof_host::Target;
-use wcprof_host::open::REMOTE_TIMEOUT;
 use wcprof_trace::model::{Module, ModuleId, ProcessId};
 use wcprof_types::{Avma, BuildId, LoadBias, Mapping, Svma};
-use wcprof_unwind::{CodeError, ModuleCode, ModuleKey, Unwinder};
+use wcprof_unwind::{ModuleCode, ModuleKey, Unwinder};
 
 use crate::files::{Handle, NewModule, TargetFiles};
 use crate::shared::{FileIdentity, SharedFiles};
@@ -259,7 +256,11 @@ impl Modules {
                 Some((code, handle)) => (Ok(code), handle),
                 None => {
                     shared.room()?;
-                    let (code, file) = read_code(file, may_hang)?;
+                    let read = move || (ModuleCode::read(&file), file);
+                    let (code, file) = match may_hang {
+                        true => files.in_time(read).map_err(|reason| reason.to_string())?,
+                        false => read(),
+                    };
                     let handle = shared.hold(file);
                     let code = code.map(|code| shared.modules.intern(code));
                     if let (Some(identity), Ok(code)) = (identity, &code) {
@@ -275,23 +276,6 @@ impl Modules {
         self.files.handles.insert(key, handle);
         code.map_err(|e| e.to_string())
     }
-}
-
-/// Fails where the file's server does not answer in time.
-fn read_code(
-    file: File,
-    may_hang: bool,
-) -> Result<(Result<ModuleCode, CodeError>, File), &'static str> {
-    let read = move || (ModuleCode::read(&file), file);
-    if !may_hang {
-        return Ok(read());
-    }
-    let (tx, rx) = mpsc::channel();
-    // Left behind when the server does not answer: it holds one file and nothing else.
-    let thread = std::thread::Builder::new().spawn(move || drop(tx.send(read())));
-    thread.map_err(|_| "no thread could be started to read it")?;
-    rx.recv_timeout(REMOTE_TIMEOUT)
-        .map_err(|_| "its file system did not answer within 2 s")
 }
 
 /// Whether a mapping is the mark that a runtime makes of its jitdump: executable, so that perf notices

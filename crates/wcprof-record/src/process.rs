@@ -2,7 +2,6 @@
 //! its CPU clock.
 
 use std::collections::HashMap;
-use std::io::ErrorKind::TimedOut;
 use std::sync::Arc;
 
 use wcprof_capture::StackBytes;
@@ -214,10 +213,6 @@ impl ProcessState {
             // What is known stays: it has exited, or the others go on without its modules.
             Err(TargetError::NoSuchProcess(_)) => return Ok(()),
             Err(error) => {
-                // Each time would take as long.
-                if matches!(&error, TargetError::Io { source, .. } if source.kind() == TimedOut) {
-                    self.mapped = Some((first, u64::MAX));
-                }
                 self.modules.note_maps(error.to_string());
                 return Ok(());
             }

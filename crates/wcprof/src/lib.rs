@@ -58,7 +58,7 @@ pub use failure::{Exit, Failure};
 pub use names::cache_dir;
 pub use open::profile_of;
 pub use progress::while_measuring;
-use wcprof_host::{Unanswered, front, unanswered};
+use wcprof_host::{front, silent_memory};
 
 /// Runs the command of the command line.
 pub fn main() -> ExitCode {
@@ -82,10 +82,9 @@ pub fn exit_code(reads_processes: bool, command: impl FnOnce() -> Result<(), Fai
 }
 
 fn code_of(result: Result<(), Failure>) -> u8 {
-    for Unanswered { pid, address } in unanswered() {
+    for pid in silent_memory() {
         message!(
-            "wcprof: memory of pid {pid} at {:#x} did not answer within 2 s (userfaultfd, or a mapped file whose server hangs): what is there is missing",
-            address.0
+            "wcprof: memory of pid {pid} did not answer within 2 s (userfaultfd, or a mapped file whose server hangs): what is there is missing"
         );
     }
     match result {

@@ -34,7 +34,7 @@ use super::reason::NoFile;
 use super::regular::{handle_below, nameless_in, open_handle};
 
 /// A message of the child must follow the one before within this.
-pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// A copy that takes longer is given up.
 const COPY_TIMEOUT: Duration = Duration::from_secs(30);
 /// The child reports progress after each piece of this size.

@@ -8,14 +8,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use rustix::fs::fstat;
 use wcprof_types::{Avma, Mapping, Pid};
 
-use super::child::{ANSWER_TIMEOUT, Child, Opened, Request};
+use super::child::{Child, Opened, Request};
 use super::reason::{NoFile, OpenError};
 use super::regular::{Root, handle, open_handle};
+use crate::deadline::{Awaited, with_deadline};
 use crate::memory::read_memory;
 use crate::procfs::read_bytes;
 
@@ -39,9 +39,6 @@ const REMOTE: [&str; 10] = [
     "lustre",
     "virtiofs",
 ];
-
-/// How long wcprof waits for a remote file system.
-pub const REMOTE_TIMEOUT: Duration = ANSWER_TIMEOUT;
 
 /// Opens files of one target.
 #[derive(Debug)]
@@ -106,6 +103,17 @@ impl LiveFiles {
     /// Whether the file is on a network file system or FUSE, as far as is known.
     pub fn may_hang(&self, mapping: &Mapping) -> bool {
         self.mounts.get(&mapping.device) == Some(&true)
+    }
+
+    /// Makes a call about files that may hang, on another thread.
+    ///
+    /// # Errors
+    /// When their server does not answer.
+    pub fn in_time<T: Send + 'static>(
+        &self,
+        call: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, NoFile> {
+        with_deadline(Awaited::Files(self.pid), call).ok_or(NoFile::NoAnswer)
     }
 
     /// Opens the file of a mapping. What is on FUSE or 9p is copied.

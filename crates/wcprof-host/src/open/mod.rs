@@ -16,7 +16,7 @@ mod live;
 mod reason;
 mod regular;
 
-pub use live::{HeldFile, LiveFiles, REMOTE_TIMEOUT};
+pub use live::{HeldFile, LiveFiles};
 pub use reason::{NoFile, OpenError};
 pub(crate) use regular::open_handle;
 pub use regular::{Root, open_regular};
