@@ -1,7 +1,7 @@
 //! Lock blame: where threads lost time to locks, and what those who held them did meanwhile.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Serialize;
 use wcprof_profile::model::{
@@ -141,9 +141,12 @@ pub fn lock_report(profile: &Profile, rules: &RuleSet) -> LockReport {
         }
     };
     let mut sites: BTreeMap<(Pid, Option<FunctionId>), Vec<&LockRow>> = BTreeMap::new();
+    // Many rows may have one stack.
+    let mut of_stack: HashMap<Option<ProfileStackId>, Option<FunctionId>> = HashMap::new();
     for row in profile.locks.iter().filter(|row| row.weight > 0) {
         let pid = profile.threads[row.thread].pid;
-        let function = site(row.stack).first().copied();
+        let function = of_stack.entry(row.stack);
+        let function = *function.or_insert_with(|| site(row.stack).first().copied());
         sites.entry((pid, function)).or_default().push(row);
     }
     let lost_ns = sum(profile.locks.iter());

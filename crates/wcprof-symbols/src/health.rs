@@ -1,7 +1,8 @@
 //! A trace and the report on its names to the state of each module's names.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
+use wcprof_trace::StackSets;
 use wcprof_trace::model::{Frame, FrameId, StackId, SymbolTable, Tables};
 use wcprof_types::BuildId;
 
@@ -125,27 +126,31 @@ fn samples<'t>(
     tables: &'t Tables,
     by_stack: &BTreeMap<StackId, u64>,
 ) -> HashMap<ModuleKey<'t>, u64> {
-    let mut by_module = HashMap::new();
-    for (stack, n) in by_stack {
-        let mut node = tables.stacks.get(stack.0 as usize).and_then(|s| s.leaf);
-        // One file may be several modules.
-        let mut keys: HashSet<ModuleKey<'_>> = HashSet::new();
-        while let Some(at) = node.and_then(|id| tables.nodes.get(id.0 as usize)) {
-            keys.extend(match tables.frames.get(at.frame.0 as usize) {
-                Some(Frame::Native { module, .. }) => {
-                    let module = tables.modules.get(module.0 as usize);
-                    module.map(|m| key(&m.path, m.build_id.as_ref()))
-                }
-                Some(Frame::Unmapped(_)) => Some(("[anon]", None)),
-                Some(Frame::KernelCode(_)) => Some(("[kernel]", None)),
-                Some(Frame::Kernel(_) | Frame::Unknown(_)) | None => None,
-            });
-            // A caller comes before its callees in the table, so that this ends.
-            node = at.caller.filter(|caller| Some(*caller) < node);
-        }
-        for key in keys {
-            *by_module.entry(key).or_default() += n;
+    let mut keys: HashMap<ModuleKey<'t>, u32> = HashMap::new();
+    let of_frame = |frame: &Frame| {
+        let key = match frame {
+            Frame::Native { module, .. } => {
+                let module = tables.modules.get(module.0 as usize)?;
+                key(&module.path, module.build_id.as_ref())
+            }
+            Frame::Unmapped(_) => ("[anon]", None),
+            Frame::KernelCode(_) => ("[kernel]", None),
+            Frame::Kernel(_) | Frame::Unknown(_) => return None,
+        };
+        let new = keys.len() as u32;
+        Some(*keys.entry(key).or_insert(new))
+    };
+    let of_frame: Vec<Option<u32>> = tables.frames.iter().map(of_frame).collect();
+    let own = |frame: FrameId| {
+        let key = of_frame.get(frame.0 as usize).copied().flatten();
+        key.into_iter()
+    };
+    let mut by_key = vec![0_u64; keys.len()];
+    for (of_stack, n) in StackSets::new(tables, own).sums(by_stack) {
+        for &key in of_stack {
+            by_key[key as usize] = by_key[key as usize].saturating_add(n);
         }
     }
-    by_module
+    let keys = keys.into_iter();
+    keys.map(|(key, i)| (key, by_key[i as usize])).collect()
 }

@@ -23,6 +23,7 @@ mod reader;
 pub mod ring;
 mod sink;
 mod source;
+mod stack_sets;
 mod whole;
 mod writer;
 
@@ -39,5 +40,6 @@ pub use joins::{Joins, Overlap, Repeated};
 pub use merge::{Align, MergeLosses, merge, merged_header};
 pub use reader::{Ending, TraceReader};
 pub use sink::TraceSink;
+pub use stack_sets::StackSets;
 pub use whole::Ids;
 pub use writer::TraceWriter;

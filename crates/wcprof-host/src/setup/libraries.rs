@@ -25,7 +25,7 @@ const MAX_OPENSSL: usize = 80;
 type Find = fn(&mut dyn BufRead) -> io::Result<Option<String>>;
 
 pub(super) fn read(tree: &Tree, pid: Pid, setup: &mut ProcessSetup) {
-    let Some(mappings) = tree.parse_locked(pid, "maps", parse_mappings) else {
+    let Some(mappings) = tree.parse_locked(pid, "maps", Absent::Noted, parse_mappings) else {
         return;
     };
     if mappings.n_left_out > 0 {
@@ -68,7 +68,7 @@ pub(super) fn read(tree: &Tree, pid: Pid, setup: &mut ProcessSetup) {
 /// The version of Ceph that a live process runs: in its library, or in the program, which has that library's code in
 /// itself (`ceph-osd`).
 pub(super) fn ceph_version(tree: &Tree, pid: Pid) -> Option<String> {
-    let mappings = tree.parse_locked(pid, "maps", parse_mappings)?;
+    let mappings = tree.parse_locked(pid, "maps", Absent::Noted, parse_mappings)?;
     let of_ceph =
         with_code(&mappings).filter(|m| is_ceph_common(&m.path) || is_ceph_program(&m.path));
     let mut searched = of_ceph.take(MAX_OF_CEPH);

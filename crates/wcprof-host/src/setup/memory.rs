@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use wcprof_types::Pid;
 use wcprof_types::snapshot::{NumaMemory, ProcessSetup};
 
 use super::tree::{Absent, Tree, fields, leading_number};
@@ -20,14 +21,14 @@ pub enum Walk {
     Nothing,
 }
 
-pub(super) fn read(tree: &Tree, dir: &str, walk: Walk, setup: &mut ProcessSetup) {
+pub(super) fn read(tree: &Tree, pid: Pid, walk: Walk, setup: &mut ProcessSetup) {
+    let dir = &format!("/proc/{pid}");
     setup.ksm_merging_pages = tree.number(&format!("{dir}/ksm_merging_pages"));
     let resident = setup.status.get("VmRSS").and_then(|v| leading_number(v));
-    let rollup = format!("{dir}/smaps_rollup");
     let is_small = !tree.is_live() || resident.unwrap_or(0) <= MAX_WALK_KIB;
     let may_walk = is_small && walk == Walk::PageTables;
     if may_walk {
-        let text = tree.long_text(&rollup, 1 << 16, Absent::Fine);
+        let text = tree.locked_text(pid, "smaps_rollup", 1 << 16, Absent::Fine);
         let sums = text.as_deref().map(fields).into_iter().flatten();
         // The first line is a mapping's, with addresses.
         let is_sum = |(key, _): &(&str, &str)| !key.contains(' ');
@@ -38,22 +39,21 @@ pub(super) fn read(tree: &Tree, dir: &str, walk: Walk, setup: &mut ProcessSetup)
     } else if walk == Walk::PageTables {
         let gib = MAX_WALK_KIB >> 20;
         tree.left_out(
-            &rollup,
+            &format!("{dir}/smaps_rollup"),
             format!("walks the page tables of more than {gib} GiB, which would delay the process"),
         );
     }
     let nodes = tree.names("/sys/devices/system/node");
     let numbers = nodes.iter().filter_map(|name| name.strip_prefix("node"));
     if numbers.filter(|n| n.parse::<u32>().is_ok()).count() > 1 {
-        let walked = may_walk.then(|| numa_maps(tree, dir)).flatten();
+        let walked = may_walk.then(|| numa_maps(tree, pid)).flatten();
         setup.numa = walked.or_else(|| numa_stat(tree, dir));
     }
 }
 
 /// Pages by node of every mapping (`N0=12 kernelpagesize_kB=4`).
-fn numa_maps(tree: &Tree, dir: &str) -> Option<NumaMemory> {
-    let source = format!("{dir}/numa_maps");
-    let text = tree.long_text(&source, MAX_NUMA_MAPS, Absent::Noted)?;
+fn numa_maps(tree: &Tree, pid: Pid) -> Option<NumaMemory> {
+    let text = tree.locked_text(pid, "numa_maps", MAX_NUMA_MAPS, Absent::Noted)?;
     let mut bytes: BTreeMap<u32, u64> = BTreeMap::new();
     for line in text.lines() {
         let page_kib = line
@@ -70,6 +70,7 @@ fn numa_maps(tree: &Tree, dir: &str) -> Option<NumaMemory> {
             }
         }
     }
+    let source = format!("/proc/{pid}/numa_maps");
     Some(NumaMemory { bytes, source })
 }
 

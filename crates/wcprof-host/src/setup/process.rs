@@ -70,7 +70,7 @@ pub(super) fn read(tree: &Tree, pid: Pid, walk: Walk) -> ProcessSetup {
     libraries::read(tree, pid, &mut setup);
     files::read(tree, &dir, &mut setup);
     setup.cgroups = cgroup::read(tree, &dir);
-    memory::read(tree, &dir, walk, &mut setup);
+    memory::read(tree, pid, walk, &mut setup);
     setup.ceph = ceph::read(tree, pid, &raw_args, &setup);
     setup
 }
@@ -78,7 +78,7 @@ pub(super) fn read(tree: &Tree, pid: Pid, walk: Walk) -> ProcessSetup {
 /// The arguments with their secrets, which stay in here.
 pub(super) fn cmdline(tree: &Tree, pid: Pid, setup: &mut ProcessSetup) -> Vec<String> {
     let first = |file| first_bytes(file, limits::CMDLINE);
-    let Some((bytes, mut cut)) = tree.parse_locked(pid, "cmdline", first) else {
+    let Some((bytes, mut cut)) = tree.parse_locked(pid, "cmdline", Absent::Noted, first) else {
         return Vec::new();
     };
     let text = String::from_utf8_lossy(&bytes);
@@ -99,7 +99,7 @@ pub(super) fn cmdline(tree: &Tree, pid: Pid, setup: &mut ProcessSetup) -> Vec<St
 
 pub(super) fn environ(tree: &Tree, pid: Pid) -> Option<BTreeMap<String, String>> {
     let first = |file| first_bytes(file, MAX_ENVIRON);
-    let (bytes, _) = tree.parse_locked(pid, "environ", first)?;
+    let (bytes, _) = tree.parse_locked(pid, "environ", Absent::Noted, first)?;
     let text = String::from_utf8_lossy(&bytes);
     let pairs = text.split('\0').filter_map(|pair| pair.split_once('='));
     let kept = pairs.filter(|(name, _)| ENVIRON.contains(name));

@@ -9,7 +9,7 @@ use wcprof_types::Pid;
 use wcprof_types::snapshot::{ProcessSetup, Snapshot};
 
 use super::memory::Walk;
-use super::tree::Tree;
+use super::tree::{Absent, Tree};
 use super::{host, libraries, process, read_setup};
 
 fn write(root: &Path, path: &str, content: impl AsRef<[u8]>) {
@@ -278,7 +278,10 @@ fn locked() {
         let _ = wait.recv();
         Ok(())
     };
-    assert_eq!(tree.parse_locked(Pid(8), "environ", held), None);
+    assert_eq!(
+        tree.parse_locked(Pid(8), "environ", Absent::Noted, held),
+        None
+    );
     let setup = process::read(&tree, Pid(8), Walk::Nothing);
     assert_eq!((setup.environ, setup.libraries), (None, None));
     let unread = tree.into_unread();

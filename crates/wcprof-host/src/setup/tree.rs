@@ -157,6 +157,7 @@ impl Tree {
         &self,
         pid: Pid,
         name: &str,
+        absent: Absent,
         parse: impl FnOnce(File) -> io::Result<T> + Send + 'static,
     ) -> Option<T> {
         let path = format!("/proc/{pid}/{name}");
@@ -164,7 +165,7 @@ impl Tree {
             let parsed = with_deadline(Awaited::Lock(pid), move || parse(file));
             Ok(parsed.ok_or(NoFile::NoAnswer)??)
         });
-        self.or_note(&path, Absent::Noted, parsed)
+        self.or_note(&path, absent, parsed)
     }
 
     /// At most `limit` bytes of a regular file, and whether there are more.
@@ -179,14 +180,31 @@ impl Tree {
 
     /// A whole text file; bytes that are not UTF-8 are replaced. A longer one is cut, and noted.
     pub(super) fn long_text(&self, path: &str, limit: usize, absent: Absent) -> Option<String> {
-        let (bytes, cut) = self.bytes(path, limit, absent)?;
+        let read = self.bytes(path, limit, absent)?;
+        Some(self.noted_text(path, limit, read))
+    }
+
+    /// The same for a file like those of [`Self::parse_locked`].
+    pub(super) fn locked_text(
+        &self,
+        pid: Pid,
+        name: &str,
+        limit: usize,
+        absent: Absent,
+    ) -> Option<String> {
+        let first = move |file| first_bytes(file, limit);
+        let read = self.parse_locked(pid, name, absent, first)?;
+        Some(self.noted_text(&format!("/proc/{pid}/{name}"), limit, read))
+    }
+
+    fn noted_text(&self, path: &str, limit: usize, (bytes, cut): (Vec<u8>, bool)) -> String {
         if cut {
             self.left_out(
                 path,
                 format!("longer than {limit} bytes; the rest was not read"),
             );
         }
-        Some(String::from_utf8_lossy(&bytes).into_owned())
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 
     /// A small file of `/proc` or `/sys` without white space around it.
@@ -205,12 +223,19 @@ impl Tree {
         let listed = self.handle(path).and_then(|handle| {
             // A thread that exits while its folder is read ends the listing early.
             let folder = fs::read_dir(by_descriptor(&handle))?;
-            let names = folder.take(MAX_ENTRIES).map_while(Result::ok);
-            let mut names: Vec<String> = names
+            let mut names = folder.map_while(Result::ok);
+            let first = names.by_ref().take(MAX_ENTRIES);
+            let mut first: Vec<String> = first
                 .map(|entry| entry.file_name().to_string_lossy().into_owned())
                 .collect();
-            names.sort_by_key(|name| (name.parse().unwrap_or(u64::MAX), name.clone()));
-            Ok(names)
+            first.sort_by_key(|name| (name.parse().unwrap_or(u64::MAX), name.clone()));
+            if names.next().is_some() {
+                self.left_out(
+                    path,
+                    format!("more than {MAX_ENTRIES} entries; the rest was not read"),
+                );
+            }
+            Ok(first)
         });
         self.or_note(path, absent, listed.map_err(NoFile::from))
     }
