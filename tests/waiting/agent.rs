@@ -6,8 +6,8 @@ use std::process::Command;
 use nix::sys::signal::Signal;
 use prost::Message;
 use wcprof_testkit::{
-    Engine, PushedPprof, RemoteProcess, Reply, TestStore, Variant, copy_program, fixture,
-    has_capability, read_trace, skip, wcprof,
+    Engine, PushedPprof, RemoteProcess, Reply, TestStore, Variant, assert_fails, copy_program,
+    fixture, has_capability, read_trace, skip, wcprof,
 };
 
 use crate::said::Said;
@@ -154,6 +154,27 @@ fn minute_of_demo() {
     assert!(all.iter().all(|got| got.sum() > got.profile.duration_nanos));
     assert_eq!(agent.end_by(Signal::SIGTERM), Some(0));
     assert_eq!(demo.end_by(Signal::SIGTERM), Some(0));
+}
+
+/// Check that a second agent is refused the state folder of the first one.
+#[test]
+fn state_folder() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let agent = || {
+        let mut agent = wcprof();
+        agent.args(["agent", "--name", "no-such-program", "--listen", "none"]);
+        agent.arg("--state-dir").arg(folder.path());
+        agent
+    };
+    let first = Said::by(&mut agent());
+    first.line("a profile of each process");
+    let second = agent().output().expect("wcprof starts");
+    assert_fails(
+        &second,
+        1,
+        &["another agent uses the state folder", "--state-dir"],
+    );
+    assert_eq!(first.end_by(Signal::SIGTERM), Some(0));
 }
 
 /// A process whose thread waits on a stack in userfaultfd memory: nobody who reads it gets an answer.

@@ -60,7 +60,7 @@ pub use function_starts::FunctionStarts;
 pub use health::{Health, ModuleHealth};
 pub use jitdump::{JitCode, JitdumpError, JitdumpNames, jitdump_names};
 pub use kallsyms::{KallsymsError, KernelNames, kernel_names};
-pub use module::symbolize_modules;
+pub use module::{symbolize_modules, symbolize_one};
 pub use options::{Inlines, Naming, SymbolOptions};
 pub use packages::{Container, Supply};
 pub use perf_map::{PerfMapNames, perf_map_names};

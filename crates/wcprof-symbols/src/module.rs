@@ -53,6 +53,16 @@ pub fn symbolize_modules(
     })
 }
 
+/// The same for one module on the stack of the caller, which must have 16 MiB.
+pub fn symbolize_one(
+    query: &ModuleQuery,
+    files: &dyn ModuleFiles,
+    options: &SymbolOptions,
+) -> ModuleSymbols {
+    let budget = Budget::new(options.max_memory / 2);
+    symbolize_module(query, (files, &ThisMachine(options)), options, &budget)
+}
+
 /// Calls `symbolize` for each query, on several threads.
 pub(crate) fn for_each_module(
     queries: &[ModuleQuery],

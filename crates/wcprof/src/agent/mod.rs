@@ -18,8 +18,13 @@ mod pushing;
 mod recording;
 
 use std::ffi::OsString;
+use std::fs::{File, TryLockError};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+use anyhow::anyhow;
+use wcprof_host::own_files::make_dir;
 
 pub(crate) use args::AgentArgs;
 use config::with_file;
@@ -45,6 +50,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     if plan.args.check {
         return plan.print();
     }
+    let mut state = claim(&plan.state_dir)?;
     let control = Control::new();
     let _signals = control.at_signals()?;
     let shared = Shared::default();
@@ -55,7 +61,13 @@ pub(crate) fn run() -> Result<(), Failure> {
         if order == Order::Stop {
             return Ok(());
         }
-        match with_file(&words).and_then(Plan::new) {
+        let new = with_file(&words).and_then(Plan::new).and_then(|new| {
+            if new.state_dir != plan.state_dir {
+                state = claim(&new.state_dir)?;
+            }
+            Ok(new)
+        });
+        match new {
             Ok(new) => {
                 plan = new;
                 log::line(Level::Info, &format!("reloaded: {}", plan.summary()));
@@ -66,6 +78,24 @@ pub(crate) fn run() -> Result<(), Failure> {
                 log::line(Level::Error, &format!("going on as before: {text}"));
             }
         }
+    }
+}
+
+/// Makes the state folder, which is nobody else's as long as it is held open: two agents would take each other's requests.
+fn claim(folder: &Path) -> Result<File, Failure> {
+    let hint = "--state-dir chooses another folder";
+    let opened = make_dir(folder).and_then(|()| File::open(folder));
+    let opened = opened.map_err(|error| {
+        let text = format!("failed to open the state folder `{}`", folder.display());
+        Failure::from(anyhow::Error::from(error).context(text)).hint(hint)
+    })?;
+    match opened.try_lock() {
+        Err(TryLockError::WouldBlock) => {
+            let error = anyhow!("another agent uses the state folder `{}`", folder.display());
+            Err(Failure::from(error).hint(hint))
+        }
+        // Some file systems have no locks.
+        _ => Ok(opened),
     }
 }
 
