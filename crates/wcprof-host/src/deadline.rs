@@ -16,7 +16,7 @@ use crate::procfs::is_runnable;
 /// What answers does within microseconds, or after reading a page from a disk.
 const DEADLINE: Duration = Duration::from_secs(2);
 /// Nobody waits for the same again so soon, so that what answers late each time costs little.
-const PAUSE: Duration = Duration::from_secs(600);
+const PAUSE: Duration = Duration::from_secs(60);
 
 /// What a call waits for.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -73,7 +73,7 @@ struct Caller {
 }
 
 /// Makes a call about a process on another thread. One that does not return in time is left behind with its thread,
-/// and gives `None`, as every other call that waits for the same does until it has returned, and ten minutes are over.
+/// and gives `None`, as every other call that waits for the same does until it has returned, and a minute is over.
 pub(crate) fn with_deadline<T: Send + 'static>(
     awaited: Awaited,
     call: impl FnOnce() -> T + Send + 'static,

@@ -140,7 +140,11 @@ impl Sampler {
 
     /// Begins to sample a process that is to be opened.
     fn join_new(&mut self, pid: Pid, entry: Entry) {
-        match Target::open(pid) {
+        // It may wait for 2 s where it can be left behind, so that nobody shall find it stuck.
+        self.targets.pulse.rest();
+        let opened = Target::open(pid);
+        self.targets.pulse.begin();
+        match opened {
             Ok(target) => self.join(Arc::new(target), entry),
             // Numbers of threads are candidates, too; and what has exited is not missed.
             Err(

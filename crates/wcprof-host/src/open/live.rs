@@ -193,7 +193,9 @@ impl LiveFiles {
     /// The file of a mapping, whatever its name leads to now; `None` without the privilege.
     fn handle(&self, mapping: &Mapping) -> Option<OwnedFd> {
         let (start, end) = (mapping.start.0, mapping.end.0);
-        handle(format!("/proc/{}/map_files/{start:x}-{end:x}", self.pid)).ok()
+        let path = format!("/proc/{}/map_files/{start:x}-{end:x}", self.pid);
+        // The kernel looks it up with the lock of the mappings (`map_files_lookup`, `fs/proc/base.c`).
+        with_deadline(Awaited::Lock(self.pid), move || handle(path).ok())?
     }
 
     fn open_handle(&self, handle: &OwnedFd, mapping: &Mapping) -> Result<File, NoFile> {

@@ -7,6 +7,7 @@ use wcprof_types::snapshot::ProcessSetup;
 
 use super::tree::Tree;
 use super::{ceph, libraries, process};
+use crate::open::NoFile;
 
 /// What its program and its configuration file say.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -17,19 +18,22 @@ pub struct CephFacts {
     pub fsid: Option<String>,
 }
 
-/// Reads them of a live process.
-pub fn ceph_facts(pid: Pid) -> CephFacts {
-    let Ok(tree) = Tree::new(Path::new("/")) else {
-        return CephFacts::default();
-    };
+/// Reads them of a live process; `None` where something did not answer, and may later.
+pub fn ceph_facts(pid: Pid) -> Option<CephFacts> {
+    let tree = Tree::new(Path::new("/")).ok()?;
     let mut setup = ProcessSetup {
         environ: process::environ(&tree, pid),
         ..ProcessSetup::default()
     };
     let args = process::cmdline(&tree, pid, &mut setup);
     let conf = ceph::read(&tree, pid, &args, &setup);
-    CephFacts {
+    let facts = CephFacts {
         version: libraries::ceph_version(&tree, pid),
         fsid: conf.and_then(|mut ceph| ceph.conf.remove("fsid")),
-    }
+    };
+    let no_answer = NoFile::NoAnswer.to_string();
+    let mut unread = tree.into_unread().into_iter();
+    unread
+        .all(|unread| unread.reason != no_answer)
+        .then_some(facts)
 }

@@ -161,9 +161,11 @@ impl Tree {
         parse: impl FnOnce(File) -> io::Result<T> + Send + 'static,
     ) -> Option<T> {
         let path = format!("/proc/{pid}/{name}");
-        let parsed = self.open(&path).and_then(|file| {
-            let parsed = with_deadline(Awaited::Lock(pid), move || parse(file));
-            Ok(parsed.ok_or(NoFile::NoAnswer)??)
+        let parsed = self.handle(&path).map_err(NoFile::from);
+        let parsed = parsed.and_then(|handle| {
+            // Opening it takes the lock, too.
+            let call = move || Ok(parse(open_handle(&handle)?.0.into())?);
+            with_deadline(Awaited::Lock(pid), call).unwrap_or(Err(NoFile::NoAnswer))
         });
         self.or_note(&path, absent, parsed)
     }

@@ -186,8 +186,13 @@ impl Looked {
             return CephFacts::default();
         }
         let key = (process.pid, process.birth.clone());
-        let facts = self.0.entry(key);
-        facts.or_insert_with(|| ceph_facts(process.pid)).clone()
+        if let Some(known) = self.0.get(&key) {
+            return known.clone();
+        }
+        let Some(facts) = ceph_facts(process.pid) else {
+            return CephFacts::default();
+        };
+        self.0.entry(key).or_insert(facts).clone()
     }
 }
 
