@@ -6,7 +6,7 @@ use wcprof_trace::model::Span;
 
 use crate::locks::{LockTimes, Share};
 
-/// Most shares of all sums together, but for the one or two that each has at least.
+/// Most shares of all sums together, beyond two of each.
 const MAX_KEPT: usize = 1 << 19;
 
 /// Shares of lost time, by sum. What is left out does not depend on the order of the spans.
@@ -40,9 +40,9 @@ impl Held {
     /// Shares the time of a sum's span out.
     pub(crate) fn add(&mut self, sum: usize, span: &Span, locks: &LockTimes) {
         let held = self.of_sum.entry(sum).or_default();
-        let n_before = held.len();
+        let n_before = n_more(held);
         locks.shares(span, self.n_found, held);
-        self.n_shares += held.len() - n_before;
+        self.n_shares += n_more(held) - n_before;
         while self.n_shares > MAX_KEPT && self.n_found > 0 {
             self.leave_out(self.n_found / 2);
         }
@@ -61,9 +61,14 @@ impl Held {
                 let sum = held.entry(Share::default()).or_default();
                 *sum = sum.saturating_add(weight);
             }
-            self.n_shares += held.len();
+            self.n_shares += n_more(held);
         }
     }
+}
+
+/// How many a sum has beyond the two that each may have.
+fn n_more(held: &BTreeMap<Share, u64>) -> usize {
+    held.len().saturating_sub(2)
 }
 
 #[cfg(test)]
@@ -114,9 +119,12 @@ mod tests {
             held
         };
         let one = add_all(&mut (0..1));
-        assert_eq!((one.n_shares, one.n_found), (N_LOOKS as usize, u32::MAX));
+        assert_eq!(
+            (one.n_shares, one.n_found),
+            (N_LOOKS as usize - 2, u32::MAX)
+        );
         let all = add_all(&mut (0..N_THREADS));
-        let n_shares = all.of_sum.values().map(BTreeMap::len).sum::<usize>();
+        let n_shares = all.of_sum.values().map(n_more).sum::<usize>();
         assert_eq!(all.n_shares, n_shares);
         assert!((MAX_KEPT / 4..=MAX_KEPT).contains(&n_shares), "{n_shares}");
         for held in all.of_sum.values() {

@@ -111,8 +111,8 @@ pub struct Trees {
 }
 
 impl Trees {
-    /// Builds the trees, side by side on all CPUs. If they had far too many nodes, each has its part of what they may have:
-    /// paths for which there is no more room end there, truncated.
+    /// Builds the trees, side by side on all CPUs. If they had far too many nodes, small ones are whole, and each of the
+    /// others has its part of the rest: paths for which there is no more room end there, truncated.
     pub fn new(profile: &Profile, view: &View) -> Self {
         Self::with_nodes(profile, view, MAX_NODES)
     }
@@ -128,21 +128,21 @@ impl Trees {
         }
         let prepared = Prepared::new(profile, view);
         let estimator = profile.estimator();
-        let make_all = |groups: &mut [Group], most: usize, together: Option<&AtomicUsize>| {
-            let groups = groups.par_iter_mut().zip(&rows_of);
-            groups.for_each(|(group, rows)| {
+        let make_all = |groups: &mut [Group], most: &[usize], together: Option<&AtomicUsize>| {
+            let groups = groups.par_iter_mut().zip(&rows_of).zip(most);
+            groups.for_each(|((group, rows), &most)| {
                 let alone = AtomicUsize::new(0);
                 let paths = Paths::new(most, together.unwrap_or(&alone));
                 make(group, rows, &prepared, estimator.as_ref(), paths);
             });
         };
         let n_nodes = AtomicUsize::new(0);
-        make_all(&mut groups, most, Some(&n_nodes));
+        make_all(&mut groups, &vec![most; rows_of.len()], Some(&n_nodes));
         if n_nodes.into_inner() > most {
             // Which tree is made first must not matter.
             groups = assign(profile, view).0;
-            let most = most / groups.len();
-            make_all(&mut groups, most, None);
+            let wanted = rows_of.iter().map(|rows| most_nodes(profile, rows));
+            make_all(&mut groups, &parts(wanted.collect(), most), None);
         }
         groups.retain(|g| g.observed() > 0);
         groups.sort_by_key(|group| (Reverse(group.weight), group.threads.first().copied()));
@@ -151,6 +151,27 @@ impl Trees {
             min_percent: view.min_percent,
         }
     }
+}
+
+/// As many nodes as paths of these rows can have.
+fn most_nodes(profile: &Profile, rows: &[usize]) -> usize {
+    // The end of its stack, its file and its state.
+    const MORE: usize = 3;
+    let stacks = rows.iter().map(|&row| profile.rows[row].stack);
+    let frames = stacks.map(|id| id.map_or(0, |id| profile.stacks[id.0 as usize].frames.len()));
+    frames.map(|n| n + MORE).sum()
+}
+
+/// What each of those who want so much gets of what there is: little is given whole.
+fn parts(wanted: Vec<usize>, mut left: usize) -> Vec<usize> {
+    let mut parts = wanted;
+    let mut by_size: Vec<usize> = (0..parts.len()).collect();
+    by_size.sort_by_key(|&at| parts[at]);
+    for (n_before, at) in by_size.into_iter().enumerate() {
+        parts[at] = parts[at].min(left / (parts.len() - n_before));
+        left -= parts[at];
+    }
+    parts
 }
 
 /// Makes the tree of a group of these rows.
@@ -466,12 +487,23 @@ mod tests {
         for most in [0, 60, 10_000, n_nodes(&whole) - 1] {
             let cut = Trees::with_nodes(&profile, &view, most);
             assert!(n_nodes(&cut) <= most + N_THREADS, "{most}");
+            let part = most / N_THREADS;
             for group in &cut.groups {
                 let (_, last, depth) = group.walk().last().expect("a node");
-                assert_eq!(last.label, Label::End(StackEnd::TooManyFrames));
-                assert_eq!((depth, last.self_weight), (most / N_THREADS, 10));
-                assert_eq!(group.weight, 10);
+                let is_cut = last.label == Label::End(StackEnd::TooManyFrames);
+                assert!(is_cut || depth == N_FUNCTIONS - 1, "{most}: {depth}");
+                assert!((part..=part + 1).contains(&depth), "{most}: {depth}");
+                assert_eq!((group.weight, last.self_weight), (10, 10));
             }
+            assert_ne!(cut, whole);
         }
+    }
+
+    /// Check that what small groups leave goes to the large ones.
+    #[test]
+    fn parts_by_size() {
+        assert_eq!(parts(vec![100, 0, 3, 50], 83), [40, 0, 3, 40]);
+        assert_eq!(parts(vec![1, 2], 9), [1, 2]);
+        assert!(parts(vec![], 9).is_empty());
     }
 }

@@ -14,7 +14,7 @@ use wcprof_text::folded_name;
 use crate::group::group_name;
 
 /// Bytes of the lines of one output.
-const MAX_BYTES: usize = 1 << 30;
+const MAX_BYTES: usize = 4 << 30;
 
 /// What lines may still take: a target chooses the depth of its stacks and the length of its names.
 pub(crate) struct Room(usize);
@@ -31,7 +31,7 @@ impl Room {
         self.0 = self.0.checked_sub(bytes).ok_or_else(|| {
             io::Error::new(
                 io::ErrorKind::InvalidData,
-                "the stacks would take more than 1 GiB: choose fewer threads or less time",
+                "the stacks would take more than 4 GiB: choose fewer threads or less time",
             )
         })?;
         Ok(())
@@ -74,10 +74,13 @@ pub(crate) fn lines(
                 Entry::Occupied(line) => *line.get(),
                 Entry::Vacant(vacant) => {
                     let text = namer.line(group, name.as_deref(), node);
-                    room.take(text.len())?;
+                    let len = text.len();
                     let entry = sums.entry(text);
                     let at = entry.index();
-                    entry.or_default();
+                    if let indexmap::map::Entry::Vacant(new) = entry {
+                        room.take(len)?;
+                        new.insert(0);
+                    }
                     *vacant.insert(at)
                 }
             };
@@ -157,7 +160,7 @@ mod tests {
     fn room() {
         let mut room = Room::default();
         for _ in 0..4 {
-            room.take(1 << 28).unwrap();
+            room.take(1 << 30).unwrap();
         }
         let error = room.take(1).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);

@@ -22,6 +22,10 @@ use crate::query::{ModuleQuery, ModuleSymbols};
 use crate::report::Problem;
 use crate::surroundings::Surroundings;
 
+/// Of a file that is longer only what is on its disk counts, since the length of one with holes costs its owner nothing.
+/// What is on the disk of a shorter one may be packed, or not written yet.
+const MAX_LENGTH: u64 = 8 << 30;
+
 /// Told how many bytes each file has on its disk before it is read: more is permitted then.
 pub type OnFile = dyn Fn(u64) + Send + Sync;
 
@@ -115,8 +119,11 @@ impl Parent {
         let (reply, file) = expect(&socket, u64::MAX)?;
         if let Some(file) = &file {
             let file = file.metadata()?;
-            // The length of a file with holes costs its owner nothing.
-            (self.on_file)(file.len().min(file.blocks().saturating_mul(512)));
+            let mut size = file.len();
+            if size > MAX_LENGTH {
+                size = size.min(file.blocks().saturating_mul(512));
+            }
+            (self.on_file)(size);
         }
         Ok(Answer(reply, file))
     }
