@@ -197,7 +197,7 @@ pub(crate) fn one_is_silent(engine: Engine) {
     silent.send_line("SILENCE");
     silent.answer("MARK");
     let agent = start(engine, &store, folder.path(), name);
-    agent.line(&format!("pid {} is left out until it ends", silent.pid()));
+    agent.line(&format!("pid {} is left out for ten minutes", silent.pid()));
     agent.line("recording 1 processes");
     // Whole intervals of the other one, which all begin after that.
     let mut n_whole = 0;

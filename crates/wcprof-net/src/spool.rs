@@ -75,6 +75,12 @@ struct Entry {
     memory: Option<Arc<[u8]>>,
 }
 
+/// Whether an error passes by itself.
+fn is_short_of_means(error: &io::Error) -> bool {
+    let code = error.raw_os_error();
+    code.is_some_and(|code| [libc::EMFILE, libc::ENFILE, libc::ENOMEM].contains(&code))
+}
+
 impl Spool {
     /// Takes up what waits in the folder.
     ///
@@ -221,7 +227,7 @@ impl Spool {
     }
 
     /// The oldest request and its number, which is not dropped until it is [kept](Self::keep) or removed. One whose file
-    /// has gone is dropped; one whose file cannot be read now may be later.
+    /// has gone or is damaged is dropped, so that it holds up no other; one may be read later if only means are short.
     pub(crate) fn oldest(&self) -> Option<(u64, io::Result<Arc<[u8]>>)> {
         loop {
             let entry = {
@@ -235,7 +241,7 @@ impl Spool {
             }
             let path = self.path(entry.number, self.options.kind)?;
             match fs::read(path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(error) if !is_short_of_means(&error) => {
                     if self.remove(entry.number) {
                         self.lock().figures.n_dropped += 1;
                     }
@@ -407,21 +413,21 @@ mod tests {
         assert_eq!(drain(&spool), [&b"first"[..], b"second"]);
     }
 
-    /// Check that a request whose file cannot be read now is neither sent nor lost.
+    /// Check that a request whose file cannot be read holds up no other, and is counted; and that it waits where only
+    /// descriptors are short.
     #[test]
     fn unreadable() {
         let folder = tempfile::tempdir().unwrap();
         let spool = spool(Some(folder.path()), 100);
         spool.add(b"first".to_vec());
-        let [file, aside] = ["00000000000000000000.otlp", "aside"].map(|n| folder.path().join(n));
-        fs::rename(&file, &aside).unwrap();
+        spool.add(b"second".to_vec());
+        let file = folder.path().join("00000000000000000000.otlp");
+        fs::remove_file(&file).unwrap();
         fs::create_dir(&file).unwrap();
-        assert!(spool.oldest().unwrap().1.is_err());
-        spool.keep();
-        fs::remove_dir(&file).unwrap();
-        fs::rename(aside, file).unwrap();
-        assert_eq!(drain(&spool), [b"first"]);
-        assert_eq!(spool.figures().n_dropped, 0);
+        assert_eq!(drain(&spool), [b"second"]);
+        assert_eq!(spool.figures().n_dropped, 1);
+        let error = |code| io::Error::from_raw_os_error(code);
+        assert!(is_short_of_means(&error(libc::EMFILE)) && !is_short_of_means(&error(libc::EIO)));
     }
 
     /// Check that a folder that goes away, or none, leaves requests in memory, up to a limit, and that a file that goes

@@ -18,6 +18,9 @@ const LOOKS: u8 = 2;
 /// A process that has been looked at is looked at again after this: it may run another program, or be another one.
 const AGAIN: Duration = Duration::from_secs(60);
 
+/// A process that was left out may have been slow once.
+const LEFT_OUT: Duration = Duration::from_secs(600);
+
 /// Finds processes.
 #[derive(Debug)]
 pub(super) struct Finder {
@@ -26,8 +29,8 @@ pub(super) struct Finder {
     looked: HashMap<i32, u8>,
     all_looked: Option<Instant>,
     targets: Vec<Arc<Target>>,
-    /// Processes that cannot be recorded, until they end.
-    left_out: Vec<Arc<Target>>,
+    /// Processes that could not be recorded, and since when.
+    left_out: Vec<(Arc<Target>, Instant)>,
     refused: Sparing,
 }
 
@@ -48,10 +51,12 @@ impl Finder {
         &self.targets
     }
 
-    /// From now on this process is no target, until it has ended: its next program may be as silent.
+    /// For ten minutes this process is no target: its next program may be as silent.
     pub(super) fn leave_out(&mut self, pid: Pid) {
         let is_it = |target: &mut Arc<Target>| target.pid() == pid;
-        self.left_out.extend(self.targets.extract_if(.., is_it));
+        let left_out = self.targets.extract_if(.., is_it);
+        self.left_out
+            .extend(left_out.map(|target| (target, Instant::now())));
     }
 
     /// Processes that are new since the last search.
@@ -64,8 +69,11 @@ impl Finder {
             }
             is_same
         });
-        self.left_out.retain(|target| !target.has_exited());
         let now = Instant::now();
+        let is_out = |(target, since): &(Arc<Target>, Instant)| {
+            !target.has_exited() && now.saturating_duration_since(*since) < LEFT_OUT
+        };
+        self.left_out.retain(is_out);
         if self.all_looked.is_none_or(|looked| now - looked >= AGAIN) {
             self.all_looked = Some(now);
             self.looked.clear();
@@ -74,7 +82,8 @@ impl Finder {
         let mut new = Vec::new();
         for pid in pids() {
             let n_looks = before.get(&pid).copied().unwrap_or(0);
-            let mut known = self.targets.iter().chain(&self.left_out);
+            let left_out = self.left_out.iter().map(|(target, _)| target);
+            let mut known = self.targets.iter().chain(left_out);
             let is_known = known.any(|target| target.pid() == Pid(pid));
             if n_looks < LOOKS && !is_known {
                 new.extend(self.look(pid));
@@ -152,8 +161,8 @@ mod tests {
         second.wait().unwrap();
     }
 
-    /// Check that a process that is left out is not found again, that others still are, and that it is forgotten when it
-    /// has ended.
+    /// Check that a process that is left out is not found again for a while, that others still are, and that it is
+    /// forgotten when it has ended.
     #[test]
     fn left_out() {
         let (mut silent, mut other) = (cat(), cat());
@@ -171,6 +180,11 @@ mod tests {
         let found = finder.search();
         assert!(found.iter().all(|target| target.pid() != pids[0]));
         assert_eq!(pids.map(|pid| has(&finder, pid)), [false, true]);
+        finder.left_out[0].1 -= LEFT_OUT;
+        finder.looked.clear();
+        finder.search();
+        assert!(has(&finder, pids[0]));
+        finder.leave_out(pids[0]);
         silent.kill().unwrap();
         silent.wait().unwrap();
         finder.search();

@@ -37,8 +37,9 @@ use recording::Shared;
 
 use crate::failure::Failure;
 use crate::message;
+use crate::same_file::is_same_file;
 
-/// What waits for the store is sent for this long at the end; the rest stays in the spool.
+/// What waits for the store is sent for this long at the end; the rest stays in the spool, for the next plan at once.
 const LAST_PUSH: Duration = Duration::from_secs(10);
 /// More than a request may take.
 const LAST_REQUEST: Duration = Duration::from_secs(40);
@@ -62,7 +63,7 @@ pub(crate) fn run() -> Result<(), Failure> {
             return Ok(());
         }
         let new = with_file(&words).and_then(Plan::new).and_then(|new| {
-            if new.state_dir != plan.state_dir {
+            if !is_same_file(std::fs::metadata(&new.state_dir), state.metadata()) {
                 state = claim(&new.state_dir)?;
             }
             Ok(new)
@@ -128,11 +129,11 @@ fn run_plan(plan: &Plan, control: &Control, shared: &Shared) -> Result<Order, Fa
     };
     if let Some(pushing) = pushing {
         // The next plan must not send the request, too; at the end nobody waits for it.
-        let last = match order {
-            Order::Reload => LAST_REQUEST,
-            Order::Stop => Duration::ZERO,
+        let (within, last) = match order {
+            Order::Reload => (Duration::ZERO, LAST_REQUEST),
+            Order::Stop => (LAST_PUSH, Duration::ZERO),
         };
-        pushing.finish(LAST_PUSH, last);
+        pushing.finish(within, last);
     }
     Ok(order)
 }

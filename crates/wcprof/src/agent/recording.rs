@@ -165,7 +165,7 @@ fn record(
     }
     match (loss, silent) {
         (Some(loss), Some(pid)) => {
-            let text = format!("pid {pid} is left out until it ends: {loss}");
+            let text = format!("pid {pid} is left out for ten minutes: {loss}");
             log::line(Level::Warning, &text);
             Ok(silent)
         }
