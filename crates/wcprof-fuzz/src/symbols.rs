@@ -331,6 +331,7 @@ pub(crate) fn demangle(data: &[u8]) {
         assert!(text.is_none() || name.starts_with("_Z"));
     }
     let name = wcprof_symbols::demangle(data);
+    assert_eq!(name.is_empty(), data.is_empty());
     // An escape of a control character is longer than it.
     assert!(name.chars().count() <= 10 * (MAX_NAME_CHARS + 1));
     assert!(!name.chars().any(char::is_control));

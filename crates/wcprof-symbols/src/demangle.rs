@@ -24,7 +24,11 @@ pub fn demangle(linkage_name: &[u8]) -> String {
     let mut out = Capped::default();
     // An error means that the limit was met; what fits is kept.
     let _ = write_name(name, &mut out);
-    out.finish()
+    match out.finish() {
+        // A Rust name of a hash alone.
+        empty if empty.is_empty() => printable(&text),
+        name => name,
+    }
 }
 
 /// Text of others made safe to print: control characters escaped, at most [`MAX_NAME_CHARS`].
@@ -204,6 +208,7 @@ mod tests {
             "core::fmt::Formatter::pad",
         );
         check("_RNvCs15kBYyAo9fc_7mycrate7example", "mycrate::example");
+        check("_ZN17h1f2e3d4c5b6a7988E", "_ZN17h1f2e3d4c5b6a7988E");
     }
 
     /// Check the suffixes of parts and clones, in C and in C++.
