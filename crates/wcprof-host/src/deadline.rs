@@ -1,5 +1,4 @@
-//! A call about a process that may never return to its result, or to none after 2 s. No other module waits for what
-//! a process can hold for ever.
+//! A call about a process that may never return to its result, or to none after 2 s.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
