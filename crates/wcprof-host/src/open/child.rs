@@ -84,7 +84,7 @@ impl Child {
     /// Starts a child that opens paths below `root`; none, if too many wait for servers.
     pub(super) fn start(root: Option<BorrowedFd<'_>>) -> Result<Self, NoFile> {
         if !LEFT.has_room() {
-            return Err(NoFile::NoAnswer);
+            return Err(NoFile::NotAsked);
         }
         let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;

@@ -56,6 +56,9 @@ pub enum NoFile {
     /// The child process must be left behind.
     #[error("its file system did not answer within 2 s")]
     NoAnswer,
+    /// Too many child processes were left behind already.
+    #[error("too many other look-ups still wait for file systems that do not answer")]
+    NotAsked,
     /// Nothing tells whether the file here is the one that was loaded.
     #[error("its module has no build-id, so the file here may be another one")]
     NoBuildId,
