@@ -26,7 +26,7 @@ use crate::surroundings::Surroundings;
 /// What is on the disk of a shorter one may be packed, or not written yet.
 const MAX_LENGTH: u64 = 8 << 30;
 
-/// Told how many bytes each file has on its disk before it is read: more is permitted then.
+/// Told the size of each file in bytes before it is read: more is permitted then.
 pub type OnFile = dyn Fn(u64) + Send + Sync;
 
 /// Does what is asked for on `socket`, and returns when it is done.

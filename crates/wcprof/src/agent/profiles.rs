@@ -1,6 +1,7 @@
 //! What the ring holds of an interval to requests of a store, on a thread that neither samples nor records.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
@@ -186,13 +187,12 @@ impl Looked {
             return CephFacts::default();
         }
         let key = (process.pid, process.birth.clone());
-        if let Some(known) = self.0.get(&key) {
-            return known.clone();
+        match self.0.entry(key) {
+            Entry::Occupied(known) => known.get().clone(),
+            Entry::Vacant(new) => ceph_facts(process.pid)
+                .map(|facts| new.insert(facts).clone())
+                .unwrap_or_default(),
         }
-        let Some(facts) = ceph_facts(process.pid) else {
-            return CephFacts::default();
-        };
-        self.0.entry(key).or_insert(facts).clone()
     }
 }
 
