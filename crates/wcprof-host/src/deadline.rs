@@ -15,7 +15,7 @@ use crate::procfs::is_runnable;
 /// What answers does within microseconds, or after reading a page from a disk.
 const DEADLINE: Duration = Duration::from_secs(2);
 /// Nobody waits for the same again so soon, so that what answers late each time costs little.
-const PAUSE: Duration = Duration::from_secs(60);
+pub(crate) const PAUSE: Duration = Duration::from_secs(60);
 
 /// What a call waits for.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -9,6 +9,7 @@ use wcprof_types::TimeNs;
 
 use crate::by_thread::ByThread;
 use crate::functions::Functions;
+use crate::held::Held;
 use crate::index::{Index, Key, place_of};
 use crate::locks::LockTimes;
 use crate::model::{Detail, Profile, TimeAxis};
@@ -177,6 +178,7 @@ impl ProfileBuilder {
     ) -> Profile {
         let mut shards: Vec<_> = self.shards.iter().map(locked).collect();
         let time = self.axis(tables, &mut shards);
+        Held::settle(shards.iter_mut().map(|sums| &mut sums.held));
         let mut threads = threads(tables, &time);
         let processes = processes(tables, &time, rules);
         let pools = pools(&mut threads, &processes, rules);

@@ -9,7 +9,8 @@ use crate::locks::{LockTimes, Share};
 /// Most shares of all sums together, beyond two of each.
 const MAX_KEPT: usize = 1 << 19;
 
-/// Shares of lost time, by sum. What is left out does not depend on the order of the spans.
+/// Shares of lost time, by sum. What is left out does not depend on the order of the spans, nor, after
+/// [`Held::settle`], on how they are spread.
 #[derive(Debug)]
 pub(crate) struct Held {
     of_sum: HashMap<usize, BTreeMap<Share, u64>>,
@@ -48,6 +49,21 @@ impl Held {
         }
     }
 
+    /// Leaves out the same finds in all parts, so many that what is kept of all is within the limit.
+    pub(crate) fn settle<'h>(parts: impl Iterator<Item = &'h mut Self>) {
+        let mut parts: Vec<_> = parts.collect();
+        let mut n_found = parts.iter().map(|held| held.n_found).min().unwrap_or(0);
+        loop {
+            let more = parts.iter_mut().filter(|held| held.n_found > n_found);
+            more.for_each(|held| held.leave_out(n_found));
+            let n_shares: usize = parts.iter().map(|held| held.n_shares).sum();
+            if n_shares <= MAX_KEPT || n_found == 0 {
+                return;
+            }
+            n_found /= 2;
+        }
+    }
+
     /// Leaves out the finds from this one on.
     fn leave_out(&mut self, n_found: u32) {
         self.n_found = n_found;
@@ -79,7 +95,7 @@ mod tests {
     use wcprof_types::{Avma, ThreadState, TimeNs, Wait};
 
     /// Check that waits of many threads over many looks have a bounded number of shares, all of their time, and the same
-    /// shares in whatever order they come.
+    /// shares in whatever order they come, and in however many parts.
     #[test]
     fn bounded() {
         const N_LOOKS: u64 = 4_096;
@@ -130,6 +146,15 @@ mod tests {
         for held in all.of_sum.values() {
             assert_eq!(held.values().sum::<u64>(), N_LOOKS);
         }
+        let parts = |threads: u32| {
+            let of_part = |first: u32| (first..N_THREADS).step_by(threads as usize);
+            let mut parts: Vec<Held> = (0..threads).map(|n| add_all(&mut of_part(n))).collect();
+            Held::settle(parts.iter_mut());
+            let n_found = parts[0].n_found;
+            let sums = parts.into_iter().flat_map(|part| part.of_sum);
+            (sums.collect::<HashMap<_, _>>(), n_found)
+        };
+        assert!(parts(8) == (all.of_sum.clone(), all.n_found));
         let reversed = add_all(&mut (0..N_THREADS).rev());
         assert_eq!(
             (reversed.of_sum, reversed.n_found),

@@ -1,10 +1,12 @@
 //! The modules of the target: what is mapped, how to unwind it, and how the trace names it.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
 use wcprof_host::Target;
+use wcprof_host::open::{NoFile, OpenError};
 use wcprof_trace::model::{Module, ModuleId, ProcessId};
 use wcprof_types::{Avma, BuildId, LoadBias, Mapping, Svma};
 use wcprof_unwind::{ModuleCode, ModuleKey, Unwinder};
@@ -18,6 +20,8 @@ const MAX_UNMAPPED: usize = 128;
 const MAX_IMAGES: usize = 2048;
 /// Problems of one process that are remembered.
 const MAX_PROBLEMS: usize = 64;
+/// What could not be read for the moment is tried again after this.
+const RETRY_NS: u64 = 60_000_000_000;
 
 /// A module that stacks cannot be unwound through.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -38,12 +42,52 @@ struct Image {
     end: Avma,
 }
 
+/// A module that is mapped.
+struct Known {
+    image: Image,
+    key: ModuleKey,
+    /// It could not be read for the moment.
+    retry: bool,
+}
+
+/// Why a module could not be read.
+struct Unread {
+    reason: String,
+    retry: bool,
+}
+
+impl Unread {
+    fn for_good(reason: impl ToString) -> Self {
+        Self {
+            reason: reason.to_string(),
+            retry: false,
+        }
+    }
+
+    fn for_now(reason: impl ToString) -> Self {
+        Self {
+            retry: true,
+            ..Self::for_good(reason)
+        }
+    }
+}
+
+impl From<OpenError> for Unread {
+    fn from(error: OpenError) -> Self {
+        Self {
+            retry: matches!(error.reason, NoFile::NoAnswer | NoFile::NotAsked),
+            ..Self::for_good(error)
+        }
+    }
+}
+
 /// What the trace has of a module.
 struct TraceModule {
     id: ModuleId,
     bias: LoadBias,
     base: Svma,
     build_id: Option<BuildId>,
+    code_bytes: usize,
 }
 
 /// What is different since the modules were last taken over.
@@ -60,7 +104,9 @@ pub(crate) struct Modules {
     process: ProcessId,
     files: TargetFiles,
     /// What is known of each image, by its first address.
-    known: HashMap<u64, (Image, ModuleKey)>,
+    known: HashMap<u64, Known>,
+    /// When those are tried again that could not be read for the moment, `CLOCK_MONOTONIC` ns.
+    retry_at: Option<u64>,
     /// Those whose files are held though they are mapped no more.
     unmapped: VecDeque<(Avma, Option<BuildId>)>,
     ids: HashMap<ModuleKey, TraceModule>,
@@ -73,6 +119,7 @@ impl Modules {
             process,
             files: TargetFiles::new(process, target),
             known: HashMap::new(),
+            retry_at: None,
             unmapped: VecDeque::new(),
             ids: HashMap::new(),
             problems: Vec::new(),
@@ -121,9 +168,15 @@ impl Modules {
         }
     }
 
+    /// Whether a module is to be tried again.
+    pub(crate) fn retry_is_due(&self, now: u64) -> bool {
+        self.retry_at.is_some_and(|at| at <= now)
+    }
+
     /// Takes over the target's mappings; `add` puts a module into the trace.
     pub(crate) fn update(
         &mut self,
+        now: u64,
         mappings: &[Mapping],
         unwinder: &mut Unwinder,
         shared: &mut SharedFiles,
@@ -133,106 +186,134 @@ impl Modules {
         let mut images = images(mappings);
         if let Some(n @ 1..) = images.len().checked_sub(MAX_IMAGES) {
             self.note_maps(format!(
-                "{n} of its modules exceed a limit and were left out"
+                "{n} of its modules, the smallest ones, exceed a limit and were left out"
             ));
-            images.truncate(MAX_IMAGES);
+            keep_largest(&mut images);
+        }
+        let retries = self.retry_is_due(now);
+        if retries {
+            self.retry_at = None;
         }
         let mut any = unwinder.set_foreign_code(foreign_code(mappings, &images));
         let current = images.iter().map(|image| (image.first.start.0, image));
         let current: HashMap<u64, &Image> = current.collect();
         let mut unmapped = Vec::new();
-        self.known.retain(|start, (image, key)| {
-            let stays = current.get(start) == Some(&&*image);
+        self.known.retain(|start, known| {
+            let stays = current.get(start) == Some(&&known.image);
             if !stays {
-                unwinder.remove_module(Avma(*start));
-                unmapped.push((Avma(*start), *key));
+                unmapped.push((Avma(*start), known.key));
             }
             stays
         });
-        any |= !unmapped.is_empty();
-        let gone = self.unmap(unmapped);
+        let mut gone = Vec::new();
+        for module in unmapped {
+            gone.extend(self.unmap(module, unwinder));
+            any = true;
+        }
         for image in images {
             let start = image.first.start;
-            if self.known.contains_key(&start.0) {
+            let before = self.known.get(&start.0);
+            if before.is_some_and(|before| !(before.retry && retries)) {
                 continue;
             }
+            let before = before.map(|before| before.key);
+            let (code, retry) = self.read(&image, shared);
+            if retry {
+                self.retry_at.get_or_insert(now.saturating_add(RETRY_NS));
+                if before.is_some() {
+                    continue;
+                }
+            }
             any = true;
-            let code = self.read(&image, shared);
-            let bias = code
-                .as_ref()
-                .and_then(|c| c.load_bias(&image.code))
-                .unwrap_or_else(|| {
-                    LoadBias(image.first.start.0.wrapping_sub(image.first.offset.0))
-                });
-            let base = code.as_ref().map_or(Svma(0), |c| c.base());
-            let build_id = code.as_ref().and_then(|c| c.build_id().cloned());
-            let Some(key) = unwinder.add_module(start, image.end, bias, code) else {
-                continue;
-            };
-            let path = &image.first.path;
-            let handle = self.files.handles.get(&(start, build_id.clone()));
-            let module = Module {
-                process: self.process,
-                path: path.strip_suffix(" (deleted)").unwrap_or(path).to_owned(),
-                build_id,
-                start,
-                end: image.end,
-                offset: image.first.offset,
-                bias,
-                base,
-                deleted: path.ends_with(" (deleted)"),
-            };
-            let mapping = &image.first;
-            let new = NewModule {
-                module,
-                mapping,
-                handle,
-            };
-            let id = add(shared, &new);
-            let known = TraceModule {
-                id,
-                bias,
-                base,
-                build_id: new.module.build_id,
-            };
-            self.ids.insert(key, known);
-            self.known.insert(start.0, (image, key));
+            if let Some(key) = before {
+                self.known.remove(&start.0);
+                gone.extend(self.unmap((start, key), unwinder));
+            }
+            if let Some(key) = self.map(&image, code, unwinder, |new| add(shared, new)) {
+                self.known.insert(start.0, Known { image, key, retry });
+            }
         }
         Changes { gone, any }
     }
 
-    /// Forgets modules. Their files are held for a while, since the trace has frames of them.
-    fn unmap(&mut self, modules: Vec<(Avma, ModuleKey)>) -> Vec<ModuleId> {
-        let mut gone = Vec::new();
-        for (start, key) in modules {
-            if let Some(known) = self.ids.remove(&key) {
-                gone.push(known.id);
-                self.unmapped.push_back((start, known.build_id));
-            }
-        }
+    /// Puts a module into the unwinder and the trace.
+    fn map(
+        &mut self,
+        image: &Image,
+        code: Option<Arc<ModuleCode>>,
+        unwinder: &mut Unwinder,
+        add: impl FnOnce(&NewModule<'_>) -> ModuleId,
+    ) -> Option<ModuleKey> {
+        let start = image.first.start;
+        let bias = code.as_ref().and_then(|c| c.load_bias(&image.code));
+        let bias = bias.unwrap_or_else(|| LoadBias(start.0.wrapping_sub(image.first.offset.0)));
+        let base = code.as_ref().map_or(Svma(0), |c| c.base());
+        let build_id = code.as_ref().and_then(|c| c.build_id().cloned());
+        let code_bytes = code.as_ref().map_or(0, |c| c.heap_bytes());
+        let key = unwinder.add_module(start, image.end, bias, code)?;
+        let path = &image.first.path;
+        let handle = self.files.handles.get(&(start, build_id.clone()));
+        let module = Module {
+            process: self.process,
+            path: path.strip_suffix(" (deleted)").unwrap_or(path).to_owned(),
+            build_id,
+            start,
+            end: image.end,
+            offset: image.first.offset,
+            bias,
+            base,
+            deleted: path.ends_with(" (deleted)"),
+        };
+        let mapping = &image.first;
+        let new = NewModule {
+            module,
+            mapping,
+            handle,
+        };
+        let known = TraceModule {
+            id: add(&new),
+            bias,
+            base,
+            build_id: new.module.build_id,
+            code_bytes,
+        };
+        self.ids.insert(key, known);
+        Some(key)
+    }
+
+    /// Forgets a module. Its file is held for a while, since the trace has frames of it.
+    fn unmap(
+        &mut self,
+        (start, key): (Avma, ModuleKey),
+        unwinder: &mut Unwinder,
+    ) -> Option<ModuleId> {
+        unwinder.remove_module(start);
+        let gone = self.ids.remove(&key)?;
+        self.unmapped.push_back((start, gone.build_id));
         while self.unmapped.len() > MAX_UNMAPPED
             && let Some(file) = self.unmapped.pop_front()
         {
             // It can be mapped again.
             let known = self.known.get(&file.0.0);
-            let known = known.and_then(|(_, key)| self.ids.get(key));
+            let known = known.and_then(|known| self.ids.get(&known.key));
             if known.is_none_or(|known| known.build_id != file.1) {
                 self.files.handles.remove(&file);
             }
         }
-        gone
+        Some(gone.id)
     }
 
-    fn read(&mut self, image: &Image, shared: &mut SharedFiles) -> Option<Arc<ModuleCode>> {
+    /// The code of an image, and whether it is to be tried again.
+    fn read(&mut self, image: &Image, shared: &mut SharedFiles) -> (Option<Arc<ModuleCode>>, bool) {
         match self.try_read(image, shared) {
-            Ok(code) => Some(code),
-            Err(reason) => {
+            Ok(code) => (Some(code), false),
+            Err(Unread { reason, retry }) => {
                 let path = image.first.path.clone();
                 let problem = ModuleProblem { path, reason };
                 if self.problems.len() < MAX_PROBLEMS && !self.problems.contains(&problem) {
                     self.problems.push(problem);
                 }
-                None
+                (None, retry)
             }
         }
     }
@@ -241,24 +322,25 @@ impl Modules {
         &mut self,
         image: &Image,
         shared: &mut SharedFiles,
-    ) -> Result<Arc<ModuleCode>, String> {
+    ) -> Result<Arc<ModuleCode>, Unread> {
         let files = &self.files.files;
         let (code, handle) = if image.first.path == "[vdso]" {
-            let bytes = files.vdso(&image.first).ok_or("unreadable")?;
+            let bytes = files.vdso(&image.first);
+            let bytes = bytes.ok_or_else(|| Unread::for_good("unreadable"))?;
             let code = ModuleCode::parse(&bytes).map(|code| shared.modules.intern(code));
             (code, Arc::new(Handle::Bytes(bytes)))
         } else {
-            let file = files.open_mapping(&image.first);
-            let file = file.map_err(|e| e.to_string())?;
+            let file = files.open_mapping(&image.first)?;
             let may_hang = files.may_hang(&image.first);
             let identity = (!may_hang).then(|| FileIdentity::of(&file)).flatten();
             match identity.and_then(|id| shared.find(id)) {
                 Some((code, handle)) => (Ok(code), handle),
                 None => {
-                    shared.room()?;
-                    let read = move || (ModuleCode::read(&file), file);
+                    let own = self.ids.values().map(|known| known.code_bytes).sum();
+                    let max_section = shared.room(own).map_err(Unread::for_now)?;
+                    let read = move || (ModuleCode::read(&file, max_section), file);
                     let (code, file) = match may_hang {
-                        true => files.in_time(read).map_err(|reason| reason.to_string())?,
+                        true => files.in_time(read).map_err(|e| e.at(&image.first.path))?,
                         false => read(),
                     };
                     let handle = shared.hold(file);
@@ -274,7 +356,7 @@ impl Modules {
         let build_id = code.as_ref().ok().and_then(|code| code.build_id().cloned());
         let key = (image.first.start, build_id);
         self.files.handles.insert(key, handle);
-        code.map_err(|e| e.to_string())
+        code.map_err(Unread::for_good)
     }
 }
 
@@ -305,6 +387,14 @@ fn foreign_code<'m>(
     executable
         .filter(move |mapping| !is_of_image(mapping))
         .map(|mapping| mapping.start..mapping.end)
+}
+
+/// Keeps as many as are taken in, in the order of their addresses.
+fn keep_largest(images: &mut Vec<Image>) {
+    let size = |image: &Image| image.end.0.saturating_sub(image.first.start.0);
+    images.sort_by_key(|image| Reverse(size(image)));
+    images.truncate(MAX_IMAGES);
+    images.sort_by_key(|image| image.first.start);
 }
 
 /// Groups mappings into ELF images: neighbours of one file with rising offsets, at least one of
@@ -411,7 +501,7 @@ mod tests {
             let handle = Arc::new(Handle::Bytes(Vec::new()));
             modules.files.handles.insert(key, handle);
             let mut update =
-                || modules.update(&maps, &mut unwinder, &mut shared, |_, _| ModuleId(n));
+                || modules.update(0, &maps, &mut unwinder, &mut shared, |_, _| ModuleId(n));
             let changes = update();
             assert!(changes.any);
             gone.extend(changes.gone);
@@ -424,7 +514,8 @@ mod tests {
         assert_eq!(modules.files.handles.len(), MAX_UNMAPPED + 1);
     }
 
-    /// Check that of a hundred thousand modules so many are taken in as programs have, and that this is said.
+    /// Check that of a hundred thousand modules so many are taken in as programs have, the largest ones, and that this
+    /// is said.
     #[test]
     fn many() {
         let own = Target::open(wcprof_types::Pid(std::process::id() as i32)).unwrap();
@@ -432,16 +523,16 @@ mod tests {
         let (mut unwinder, mut shared) = (Unwinder::default(), SharedFiles::default());
         let line = |n: u64| {
             let start = n * 0x1000;
-            format!(
-                "{start:x}-{:x} r-xp 00000000 fe:ff {n} /x\n",
-                start + 0x1000
-            )
+            let end = start + 0x1000 * (1 + n / 100_000);
+            format!("{start:x}-{end:x} r-xp 00000000 fe:ff {n} /x\n")
         };
         let maps = parse_maps(&(1..=100_000).map(line).collect::<String>()).unwrap();
         for _ in 0..2 {
-            modules.update(&maps, &mut unwinder, &mut shared, |_, _| ModuleId(0));
+            modules.update(0, &maps, &mut unwinder, &mut shared, |_, _| ModuleId(0));
             assert_eq!(modules.known.len(), MAX_IMAGES);
             assert_eq!(modules.ids.len(), MAX_IMAGES);
+            let largest = 100_000 * 0x1000;
+            assert!(modules.known.contains_key(&largest));
         }
         let problems = modules.take_problems();
         let said = |problem: &ModuleProblem| problem.reason.starts_with("97952 of its modules");
@@ -449,30 +540,34 @@ mod tests {
     }
 
     /// Check that what all modules take is limited, and that those beyond have a reason: by their call frame
-    /// information, and by their number.
+    /// information, and by their number. They are read when there is room again.
     #[test]
     fn no_room() {
         let own = Target::open(wcprof_types::Pid(std::process::id() as i32)).unwrap();
         let maps = own.mappings().unwrap();
-        let problems = |shared: &mut SharedFiles| {
+        for reason in ["memory", "other files"] {
+            let mut shared = SharedFiles::default();
+            match reason {
+                "memory" => shared.max_code_bytes = 0,
+                _ => shared.max_files = 0,
+            }
             let mut modules = Modules::new(ProcessId(0), &own);
             let mut unwinder = Unwinder::default();
-            modules.update(&maps, &mut unwinder, shared, |_, _| ModuleId(0));
-            assert_eq!(modules.files.handles.len(), 2, "a file and the vdso");
-            modules.take_problems()
-        };
-        let mut shared = SharedFiles::default();
-        shared.max_code_bytes = 1;
-        let said = problems(&mut shared);
-        assert!(!said.is_empty());
-        assert!(said.iter().all(|problem| problem.reason.contains("memory")));
-        let mut shared = SharedFiles::default();
-        shared.max_files = 1;
-        let said = problems(&mut shared);
-        assert!(!said.is_empty());
-        assert!(
-            said.iter()
-                .all(|problem| problem.reason.contains("other files"))
-        );
+            let mut update = |shared: &mut SharedFiles, now| {
+                let add = |_: &mut SharedFiles, _: &NewModule<'_>| ModuleId(0);
+                let changes = modules.update(now, &maps, &mut unwinder, shared, add);
+                (changes.gone.len(), modules.files.handles.len())
+            };
+            assert_eq!(update(&mut shared, 0), (0, 1), "only the vdso");
+            assert_eq!(update(&mut shared, RETRY_NS), (0, 1));
+            (shared.max_files, shared.max_code_bytes) = (1000, 1 << 30);
+            assert_eq!(update(&mut shared, 2 * RETRY_NS - 1), (0, 1));
+            let (n_read, n_handles) = update(&mut shared, 2 * RETRY_NS);
+            assert_eq!(n_read, n_handles - 1);
+            assert!(n_read > 0 && modules.retry_at.is_none());
+            let said = modules.take_problems();
+            assert!(!said.is_empty());
+            assert!(said.iter().all(|problem| problem.reason.contains(reason)));
+        }
     }
 }

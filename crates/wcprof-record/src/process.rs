@@ -116,8 +116,11 @@ impl ProcessState {
         }
     }
 
-    /// Whether the mappings are to be read again for frames that are in no module.
+    /// Whether the mappings are to be read again: for frames that are in no module, or modules that could not be read.
     pub(crate) fn is_outdated(&self, frames: &[UnwoundFrame], now: u64) -> bool {
+        if self.modules.retry_is_due(now) {
+            return true;
+        }
         let lost = frames.iter().filter(|frame| frame.module.is_none());
         let is_jit = |frame: &UnwoundFrame| {
             let address = frame.address.for_lookup();
@@ -219,18 +222,18 @@ impl ProcessState {
         };
         self.modules.note_left_out(mappings.n_left_out);
         let mut failed = None;
-        let changes = self
-            .modules
-            .update(&mappings, &mut self.unwinder, shared, |shared, new| {
-                let added = match self.fold {
-                    Some(fold) => shared.folds.module(fold, new, writer),
-                    None => writer.add_module(new.module.clone()),
-                };
-                added.unwrap_or_else(|error| {
-                    failed = Some(error);
-                    ModuleId(0)
-                })
-            });
+        let changes =
+            self.modules
+                .update(now, &mappings, &mut self.unwinder, shared, |shared, new| {
+                    let added = match self.fold {
+                        Some(fold) => shared.folds.module(fold, new, writer),
+                        None => writer.add_module(new.module.clone()),
+                    };
+                    added.unwrap_or_else(|error| {
+                        failed = Some(error);
+                        ModuleId(0)
+                    })
+                });
         // Those of a fold may be mapped in other processes.
         for module in changes.gone.into_iter().filter(|_| self.fold.is_none()) {
             writer.module_unmapped(module);

@@ -14,8 +14,8 @@ use crate::folds::Folds;
 const MAX_IDLE: usize = 64;
 /// Files that are held open for all processes: those of hundreds of containers.
 const MAX_FILES: usize = 16 << 10;
-/// Bytes of their call frame information. A ceph-osd with its libraries has 10 MB.
-const MAX_CODE_BYTES: usize = 512 << 20;
+/// Bytes of their call frame information. A ceph-osd with its libraries has 10 MB, Chromium 30.
+const MAX_CODE_BYTES: usize = 160 << 20;
 
 /// What makes two open files the same file with the same content.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
@@ -74,17 +74,19 @@ impl SharedFiles {
         self.known.insert(file, both);
     }
 
-    /// Whether one more file may be read, else the reason.
-    pub(crate) fn room(&mut self) -> Result<(), &'static str> {
+    /// Bytes of a section of one more file that may be read, or why it may not, for a process whose modules take
+    /// `own` bytes: it may take half of what the others leave.
+    pub(crate) fn room(&mut self, own: usize) -> Result<u64, &'static str> {
         if self.read.len() >= self.max_files {
             self.read.retain(|file| file.strong_count() > 0);
         }
         if self.read.len() >= self.max_files {
             return Err("too many other files are mapped");
         }
-        match self.modules.heap_bytes() < self.max_code_bytes {
-            true => Ok(()),
-            false => Err("call frame information of other files takes too much memory"),
+        let taken = self.modules.heap_bytes() + own;
+        match self.max_code_bytes.saturating_sub(taken) as u64 / 4 {
+            0 => Err("call frame information of other files takes too much memory"),
+            section => Ok(section),
         }
     }
 
@@ -95,10 +97,18 @@ impl SharedFiles {
         handle
     }
 
-    /// Closes files that nobody maps, when there are many of them.
+    /// Forgets files that nobody maps, when there are many of them.
     pub(crate) fn close_idle(&mut self) {
-        // Another file with the same content has the same code.
-        let is_idle = |(_, handle): &(Arc<ModuleCode>, Arc<Handle>)| Arc::strong_count(handle) == 1;
+        // Files with the same content have the same code.
+        let mut n_files = HashMap::new();
+        for (code, _) in self.known.values() {
+            *n_files.entry(Arc::as_ptr(code)).or_insert(0) += 1;
+        }
+        // One that is held for its names alone has a code of its own that nobody else has.
+        let is_idle = |(code, handle): &(Arc<ModuleCode>, Arc<Handle>)| {
+            Arc::strong_count(handle) == 1
+                || n_files.get(&Arc::as_ptr(code)) == Some(&Arc::strong_count(code))
+        };
         if self.known.values().filter(|both| is_idle(both)).count() > MAX_IDLE {
             self.known.retain(|_, both| !is_idle(both));
         }
@@ -114,7 +124,9 @@ mod tests {
     fn idle() {
         let program = File::open(std::env::current_exe().unwrap()).unwrap();
         let mut shared = SharedFiles::default();
-        let code = shared.modules.intern(ModuleCode::read(&program).unwrap());
+        let code = shared
+            .modules
+            .intern(ModuleCode::read(&program, u64::MAX).unwrap());
         let mut handles = Vec::new();
         for inode in 0..200 {
             let identity = FileIdentity {
@@ -135,5 +147,21 @@ mod tests {
         handles.clear();
         shared.known.clear();
         assert_eq!(shared.modules.heap_bytes(), 0);
+    }
+
+    /// Check that a process may take half of what the others leave, and one module so much that all of it fits.
+    #[test]
+    fn room() {
+        let program = File::open(std::env::current_exe().unwrap()).unwrap();
+        let mut shared = SharedFiles::default();
+        let code = shared
+            .modules
+            .intern(ModuleCode::read(&program, u64::MAX).unwrap());
+        let bytes = code.heap_bytes();
+        shared.max_code_bytes = 4 * bytes;
+        assert_eq!(shared.room(0), Ok(3 * bytes as u64 / 4));
+        assert_eq!(shared.room(bytes), Ok(bytes as u64 / 2));
+        assert!(shared.room(3 * bytes).unwrap_err().contains("memory"));
+        assert!(ModuleCode::read(&program, 100).is_err());
     }
 }

@@ -12,7 +12,7 @@ use wcprof_types::{BuildId, FileOffset, LoadBias, Mapping, Svma};
 use crate::index::{Cfi, Place, SectionKind};
 
 /// Largest section, bytes. Chromium's `.eh_frame`, the largest known, has about 20 MB.
-const MAX_SECTION: u64 = 64 << 20;
+pub const MAX_SECTION: u64 = 64 << 20;
 /// Most program headers; real files have about 14.
 const MAX_SEGMENTS: usize = 256;
 /// Addresses of a loadable file lie below this (the lower half of the address space).
@@ -51,21 +51,22 @@ pub struct ModuleCode {
 
 impl ModuleCode {
     /// Reads an ELF file. Missing or damaged call frame information is no error: the module then
-    /// has none (see [`Self::n_fdes`]).
-    pub fn read(file: &File) -> Result<Self, CodeError> {
+    /// has none (see [`Self::n_fdes`]), but more than `max_section` bytes of it are. The module takes
+    /// four times that at most.
+    pub fn read(file: &File, max_section: u64) -> Result<Self, CodeError> {
         let file = file.try_clone().map_err(|source| ElfError::Io {
             what: "file".to_owned(),
             source,
         })?;
-        Self::new(Source::from_file(file)?)
+        Self::new(Source::from_file(file)?, max_section.min(MAX_SECTION))
     }
 
     /// The same of an image in memory, such as the vdso's.
     pub fn parse(bytes: &[u8]) -> Result<Self, CodeError> {
-        Self::new(Source::Bytes(bytes.to_vec()))
+        Self::new(Source::Bytes(bytes.to_vec()), MAX_SECTION)
     }
 
-    fn new(source: Source) -> Result<Self, CodeError> {
+    fn new(source: Source, max_section: u64) -> Result<Self, CodeError> {
         let elf = ElfFile::parse(source, Kind::Loaded)?;
         if elf.machine != EM_X86_64 {
             return Err(CodeError::NotX86_64(elf.machine));
@@ -83,11 +84,11 @@ impl ModuleCode {
         };
         let is_code = |svma| is_code(&loads, svma);
         let is_useful = |cfi: &Cfi| cfi.n_fdes() > 0;
-        let cfi = eh_frame(&elf, &loads).map(|(svma, data)| {
+        let cfi = eh_frame(&elf, &loads, max_section)?.map(|(svma, data)| {
             Cfi::build(SectionKind::EhFrame, data.into(), place(svma), is_code)
         });
         let debug_frame = elf.section(".debug_frame");
-        let debug_frame = debug_frame.and_then(|section| elf.read(section, MAX_SECTION).ok());
+        let debug_frame = debug_frame.and_then(|section| elf.read(section, max_section).ok());
         let debug_cfi = debug_frame
             .map(|data| Cfi::build(SectionKind::DebugFrame, data.into(), place(0), is_code));
         Ok(Self {
@@ -222,11 +223,26 @@ fn file_range(loads: &[Segment], svma: u64) -> Option<(u64, u64)> {
 }
 
 /// Address and bytes of `.eh_frame`: the section, else what `PT_GNU_EH_FRAME` points to.
-fn eh_frame(elf: &ElfFile, loads: &[Segment]) -> Option<(u64, Vec<u8>)> {
-    if let Some(section) = elf.section(".eh_frame") {
-        let data = elf.read(section, MAX_SECTION).ok()?;
-        return Some((section.address, data));
+fn eh_frame(
+    elf: &ElfFile,
+    loads: &[Segment],
+    max_section: u64,
+) -> Result<Option<(u64, Vec<u8>)>, ElfError> {
+    let Some(section) = elf.section(".eh_frame") else {
+        return Ok(eh_frame_of_header(elf, loads, max_section));
+    };
+    match elf.read(section, max_section) {
+        Ok(data) => Ok(Some((section.address, data))),
+        Err(error @ ElfError::TooLarge { .. }) => Err(error),
+        Err(_) => Ok(None),
     }
+}
+
+fn eh_frame_of_header(
+    elf: &ElfFile,
+    loads: &[Segment],
+    max_section: u64,
+) -> Option<(u64, Vec<u8>)> {
     // Its end is unknown; the segment's end bounds it, a zero-length entry ends it.
     let header = elf.segments.iter().find(|s| s.kind == PT_GNU_EH_FRAME)?;
     let what = ".eh_frame_hdr";
@@ -234,7 +250,7 @@ fn eh_frame(elf: &ElfFile, loads: &[Segment]) -> Option<(u64, Vec<u8>)> {
         format_args!("{what}"),
         header.offset,
         header.file_size,
-        MAX_SECTION,
+        max_section,
     );
     let bytes = bytes.ok()?;
     let svma = match bytes.get(..2)? {
@@ -248,9 +264,9 @@ fn eh_frame(elf: &ElfFile, loads: &[Segment]) -> Option<(u64, Vec<u8>)> {
         _ => return None,
     };
     let (offset, size) = file_range(loads, svma)?;
-    let size = size.min(MAX_SECTION).min(elf.len().checked_sub(offset)?);
+    let size = size.min(max_section).min(elf.len().checked_sub(offset)?);
     let mut data = elf
-        .read_range(format_args!(".eh_frame"), offset, size, MAX_SECTION)
+        .read_range(format_args!(".eh_frame"), offset, size, max_section)
         .ok()?;
     data.truncate(terminated_len(&data));
     data.shrink_to_fit();

@@ -28,6 +28,7 @@ use rustix::net::{
 };
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, setsid, waitpid};
 
+use crate::deadline::PAUSE;
 use crate::procfs::is_runnable;
 
 use super::reason::NoFile;
@@ -150,6 +151,29 @@ impl Child {
     }
 }
 
+/// A child of this process that did not answer.
+#[derive(Debug)]
+pub(super) struct Silent {
+    pid: Option<Pid>,
+    since: Instant,
+}
+
+impl Silent {
+    /// Leaves a child behind.
+    pub(super) fn new(child: Child) -> Self {
+        Self {
+            pid: child.pid,
+            since: Instant::now(),
+        }
+    }
+
+    /// Whether another one may be asked: a while later, and if nobody holds this one any more.
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.since) >= PAUSE
+            && !self.pid.is_some_and(|pid| LEFT.has(pid))
+    }
+}
+
 impl Drop for Child {
     /// A child that waits for a server can not be waited for.
     fn drop(&mut self) {
@@ -176,11 +200,19 @@ impl Left {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes leave of those that have ended by now. Each of the others is a process with the memory that this one had.
-    fn has_room(&self) -> bool {
+    /// Those that have not ended by now. Each is a process with the memory that this one had.
+    fn waiting(&self) -> MutexGuard<'_, Vec<Pid>> {
         let mut left = self.lock();
         left.retain(|&pid| !has_ended(pid));
-        left.len() < MAX_LEFT
+        left
+    }
+
+    fn has_room(&self) -> bool {
+        self.waiting().len() < MAX_LEFT
+    }
+
+    fn has(&self, pid: Pid) -> bool {
+        self.waiting().contains(&pid)
     }
 }
 
@@ -363,13 +395,40 @@ mod tests {
 
     use super::*;
 
+    fn cat() -> std::process::Child {
+        Command::new("cat").stdin(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// Without reaping it.
+    fn end(pid: Pid) {
+        kill_process(pid, Signal::KILL).unwrap();
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(pid), options).unwrap();
+    }
+
+    /// Check that another child is not asked before a while has passed, and one that did not answer has ended.
+    #[test]
+    fn silent() {
+        let mut child = cat();
+        let (pid, since) = (Pid::from_child(&child), Instant::now());
+        let silent = Silent {
+            pid: Some(pid),
+            since,
+        };
+        LEFT.lock().push(pid);
+        assert!(!silent.is_over(since + PAUSE));
+        end(pid);
+        assert!(!silent.is_over(since));
+        assert!(silent.is_over(since + PAUSE));
+        assert!(child.wait().is_err(), "it was reaped");
+    }
+
     /// Check that children which do not end are counted up to a limit, and that one which has ended is reaped and counts no
     /// more.
     #[test]
     fn left_behind() {
         let left = Left(Mutex::default());
-        let start = || Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
-        let children: Vec<_> = (0..MAX_LEFT).map(|_| start()).collect();
+        let children: Vec<_> = (0..MAX_LEFT).map(|_| cat()).collect();
         for child in &children {
             assert!(left.has_room());
             left.lock().push(Pid::from_child(child));
@@ -377,10 +436,7 @@ mod tests {
         assert!(!left.has_room());
         for child in &children {
             let pid = Pid::from_child(child);
-            kill_process(pid, Signal::KILL).unwrap();
-            // Without reaping it.
-            let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-            waitid(WaitId::Pid(pid), options).unwrap();
+            end(pid);
             assert!(left.has_room());
             assert!(!left.lock().contains(&pid));
             let again = waitpid(Some(pid), WaitOptions::NOHANG);

@@ -8,11 +8,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use rustix::fs::fstat;
 use wcprof_types::{Avma, Mapping, Pid};
 
-use super::child::{Child, Opened, Request};
+use super::child::{Child, Opened, Request, Silent};
 use super::reason::{NoFile, OpenError};
 use super::regular::{Root, handle, open_handle};
 use crate::deadline::{Awaited, with_deadline};
@@ -55,8 +56,8 @@ pub struct LiveFiles {
 enum Lookups {
     NotStarted,
     Running(Child),
-    /// A server hung: nothing else is tried.
-    Hung,
+    /// A server hung: nothing else is tried for a while.
+    Hung(Silent),
 }
 
 /// A mapped file that is opened later: what is written to it until then is seen, also if it has been
@@ -81,7 +82,8 @@ impl LiveFiles {
         let mounts = read_bytes(format!("/proc/{pid}/mountinfo"), MAX_MOUNTS).unwrap_or_default();
         Self {
             pid,
-            root: Root::of_process(pid).ok(),
+            // A root on a file server may be asked for.
+            root: with_deadline(Awaited::Files(pid), move || Root::of_process(pid).ok()).flatten(),
             mounts: mounted_devices(&String::from_utf8_lossy(&mounts)),
             lookups: Mutex::new(Lookups::NotStarted),
         }
@@ -210,7 +212,7 @@ impl LiveFiles {
         let exe = format!("/proc/{}/exe", self.pid);
         match fs::read_link(&exe) {
             Ok(path) if path.to_string_lossy() == mapping.path => {
-                if let Ok(handle) = handle(exe) {
+                if let Ok(handle) = self.in_time(move || handle(exe))? {
                     return self.open_handle(&handle, mapping);
                 }
             }
@@ -247,15 +249,22 @@ impl LiveFiles {
             return Err(io::Error::from(io::ErrorKind::PermissionDenied).into());
         }
         let mut lookups = self.lookups.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Lookups::NotStarted = *lookups {
+        let may_start = match &*lookups {
+            Lookups::NotStarted => true,
+            Lookups::Running(_) => false,
+            Lookups::Hung(child) => child.is_over(Instant::now()),
+        };
+        if may_start {
             *lookups = Lookups::Running(Child::start(self.root.as_ref().map(AsFd::as_fd))?);
         }
         let Lookups::Running(child) = &*lookups else {
             return Err(NoFile::NoAnswer);
         };
         let opened = child.open(request);
-        if let Err(NoFile::NoAnswer) = opened {
-            *lookups = Lookups::Hung;
+        if let Err(NoFile::NoAnswer) = opened
+            && let Lookups::Running(child) = std::mem::replace(&mut *lookups, Lookups::NotStarted)
+        {
+            *lookups = Lookups::Hung(Silent::new(child));
         }
         opened
     }

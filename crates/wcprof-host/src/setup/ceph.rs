@@ -81,7 +81,7 @@ pub(super) fn read(
     let mut ceph = CephSetup::default();
     let Some((conf, links, unread)) = read else {
         for path in [Some(conf_path), data].into_iter().flatten() {
-            tree.left_out(&path, NoFile::NoAnswer.to_string());
+            tree.not_opened(&path, &NoFile::NoAnswer);
         }
         return Some(ceph);
     };

@@ -7,7 +7,6 @@ use wcprof_types::snapshot::ProcessSetup;
 
 use super::tree::Tree;
 use super::{ceph, libraries, process};
-use crate::open::NoFile;
 
 /// What its program and its configuration file say.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -31,9 +30,5 @@ pub fn ceph_facts(pid: Pid) -> Option<CephFacts> {
         version: libraries::ceph_version(&tree, pid),
         fsid: conf.and_then(|mut ceph| ceph.conf.remove("fsid")),
     };
-    let no_answer = NoFile::NoAnswer.to_string();
-    let mut unread = tree.into_unread().into_iter();
-    unread
-        .all(|unread| unread.reason != no_answer)
-        .then_some(facts)
+    (!tree.is_silent()).then_some(facts)
 }

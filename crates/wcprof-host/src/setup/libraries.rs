@@ -8,7 +8,7 @@ use wcprof_types::{Mapping, Pid};
 
 use super::malloc;
 use super::tree::{Absent, Tree};
-use crate::open::{LiveFiles, NoFile};
+use crate::open::LiveFiles;
 use crate::procfs::parse_mappings;
 
 /// Libraries that are searched for their version, and bytes of each.
@@ -127,8 +127,8 @@ fn search(tree: &Tree, pid: Pid, mapping: &Mapping, find: Find) -> Option<String
         let content = file.take(MAX_SEARCHED);
         Ok(find(&mut BufReader::with_capacity(1 << 16, content))?)
     });
-    let left_out = |reason: NoFile| tree.left_out(&mapping.path, reason.to_string());
-    found.map_err(left_out).ok()?
+    let not_opened = |reason| tree.not_opened(&mapping.path, &reason);
+    found.map_err(not_opened).ok()?
 }
 
 /// Goes through what ends with a zero byte, until `is_enough`.

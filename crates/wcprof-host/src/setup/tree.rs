@@ -1,7 +1,7 @@
 //! Files below a root folder to bytes and text: `/` of this machine, or a copy of `/proc` and `/sys` of
 //! another one. Every read has a limit, and what could not be read is noted.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -38,6 +38,8 @@ pub(super) struct Tree {
     /// Real path of the root.
     prefix: PathBuf,
     unread: RefCell<Vec<Unread>>,
+    /// Something did not answer, and may later.
+    is_silent: Cell<bool>,
     /// Paths that were opened, and the one that is to be refused.
     #[cfg(test)]
     pub(super) opened: RefCell<Vec<String>>,
@@ -64,6 +66,7 @@ impl Tree {
             prefix: fs::read_link(by_descriptor(&root))?,
             root,
             unread: RefCell::default(),
+            is_silent: Cell::new(false),
             #[cfg(test)]
             opened: RefCell::default(),
             #[cfg(test)]
@@ -88,6 +91,19 @@ impl Tree {
         self.unread.into_inner()
     }
 
+    /// Whether something did not answer, and may later.
+    pub(super) fn is_silent(&self) -> bool {
+        self.is_silent.get()
+    }
+
+    /// Notes that a file was not opened, and why.
+    pub(super) fn not_opened(&self, path: &str, reason: &NoFile) {
+        if matches!(reason, NoFile::NoAnswer | NoFile::NotAsked) {
+            self.is_silent.set(true);
+        }
+        self.left_out(path, reason.to_string());
+    }
+
     /// Notes that something was left out, and why.
     pub(super) fn left_out(&self, path: &str, reason: impl Into<String>) {
         let mut unread = self.unread.borrow_mut();
@@ -109,7 +125,10 @@ impl Tree {
                 Some(libc::ESRCH | libc::EINVAL | libc::ENODEV) => (true, error.to_string()),
                 _ => (false, error.to_string()),
             },
-            Err(other) => (false, other.to_string()),
+            Err(other) => {
+                self.not_opened(path, &other);
+                return None;
+            }
         };
         if !is_absent || absent == Absent::Noted {
             self.left_out(path, reason);

@@ -157,6 +157,9 @@ impl<'a> Burst<'a> {
                 open.push(thread);
             }
         }
+        // The number of one that had ended may be that of a thread of another process.
+        let living = threads(self.target);
+        open.retain(|thread| living.contains(&thread.tid));
         if open.is_empty() {
             return Err(UprobeError::NoThreads(self.target.pid().0));
         }

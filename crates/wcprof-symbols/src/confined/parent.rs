@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use super::messages::{Confinement, Start, WireModule};
@@ -193,23 +194,24 @@ fn serve(
         sockets.push(own);
     }
     sockets.push(socket);
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let (done, is_done) = channel::<()>();
-        scope.spawn(move || {
+        let ticking = move || {
             while let Err(RecvTimeoutError::Timeout) = is_done.recv_timeout(CANCEL_INTERVAL) {
                 if options.cancel.is_cancelled() {
                     process.kill();
                 }
                 process.tick();
             }
-        });
-        let serve = |socket: UnixStream| {
-            scope.spawn(move || {
-                // One that is not understood must not go on with the other sockets.
-                server.serve(&socket).inspect_err(|_| process.kill())
-            })
         };
-        let threads: Vec<_> = sockets.into_iter().map(serve).collect();
+        thread::Builder::new().spawn_scoped(scope, ticking)?;
+        let serve = |socket: UnixStream| {
+            // One that is not understood must not go on with the other sockets.
+            let serve = move || server.serve(&socket).inspect_err(|_| process.kill());
+            thread::Builder::new().spawn_scoped(scope, serve)
+        };
+        let threads: io::Result<Vec<_>> = sockets.into_iter().map(serve).collect();
+        let threads = threads.inspect_err(|_| process.kill())?;
         let results = threads.into_iter().map(|thread| {
             let result = thread.join();
             result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
