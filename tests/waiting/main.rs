@@ -50,6 +50,7 @@ wcprof_testkit::engine_tests! {
         jit::in_a_container: "Check the same names where the target has a /tmp and pids of its own.",
         silent::userfaultfd: "Check that memory which never answers ends a recording, with the thread's number, and that the rest is kept.",
         silent::file: "Check the same of a mapped file whose server never answers.",
+        silent::layer: "Check that a module on overlayfs above such a server costs the stacks through it, and nothing else.",
         harm::capabilities: "Check that wcprof keeps only the capabilities that it needs while it records.",
         harm::waiting_threads: "Check that waiting threads are not woken, stopped or traced, and that no wait ends with EINTR.",
         harm::killed: "Check that `kill -9` of wcprof leaves the target as it was.",

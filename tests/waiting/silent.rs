@@ -34,6 +34,23 @@ struct Silent {
 }
 
 impl Silent {
+    /// Does something, and ends who does not answer if that takes more than a minute: then it was not in time.
+    fn guard<T>(&self, work: impl FnOnce() -> T) -> (T, bool) {
+        let answering = self.answering.as_ref().unwrap_or(&self.target).pid();
+        let (done, waits) = channel::<()>();
+        let guard = thread::spawn(move || {
+            let is_in_time = waits.recv_timeout(Duration::from_secs(60)).is_ok();
+            if !is_in_time {
+                let _ = kill(Pid::from_raw(answering), Signal::SIGKILL);
+            }
+            is_in_time
+        });
+        let result = work();
+        // The guard may have given up.
+        let _ = done.send(());
+        (result, guard.join().expect("no panic"))
+    }
+
     /// Records it, makes it silent, and waits until wcprof ends by itself.
     #[track_caller]
     fn record(&mut self, engine: Engine) -> Ended {
@@ -43,20 +60,8 @@ impl Silent {
         wait_for_trace(&folder);
         self.target.send_line("SILENCE");
         self.target.answer("MARK");
-        let answering = self.answering.as_ref().map_or(pid, RemoteProcess::pid);
-        let (done, waits) = channel::<()>();
-        // So that the test ends, too, if wcprof does not.
-        let guard = thread::spawn(move || {
-            let is_in_time = waits.recv_timeout(Duration::from_secs(60)).is_ok();
-            if !is_in_time {
-                let _ = kill(Pid::from_raw(answering), Signal::SIGKILL);
-            }
-            is_in_time
-        });
-        let output = child.wait_with_output().expect("wcprof can be waited for");
-        // The guard may have given up.
-        let _ = done.send(());
-        let is_in_time = guard.join().expect("no panic");
+        let wait = || child.wait_with_output().expect("wcprof can be waited for");
+        let (output, is_in_time) = self.guard(wait);
         assert!(is_in_time, "wcprof waited: {}", text(&output.stderr));
         Ended {
             output,
@@ -106,6 +111,66 @@ pub(crate) fn userfaultfd(engine: Engine) {
     }
 }
 
+/// A file server over `/tmp` that answers no read, and what runs beside it, by a program and the path of a file there.
+fn start(name: &str, command: impl FnOnce(&str, &str) -> Command) -> Silent {
+    let file = format!("/tmp/perf-{name}.map");
+    fs::write(&file, "").expect("temporary file");
+    let server = RemoteProcess::start_command(
+        Command::new("unshare")
+            .arg("--mount")
+            .arg(fixture("hung_fuse.c", Variant::NoFramePointers))
+            .args(["reads", name])
+            .env_clear(),
+    );
+    fs::remove_file(&file).expect("temporary file");
+    // The checkout may lie below the mount.
+    let visible = format!("/proc/{}/root{}", std::process::id(), program().display());
+    let command = command(&visible, &file);
+    let mut beside = Command::new("nsenter");
+    beside
+        .args(["--mount", "--target", &server.pid().to_string()])
+        .arg(command.get_program())
+        .args(command.get_args());
+    Silent {
+        answering: Some(server),
+        target: RemoteProcess::start_command(&mut beside),
+    }
+}
+
+/// A module on overlayfs, a layer of which is on a server that answers no read: it costs the stacks through it.
+pub(crate) fn layer(engine: Engine) {
+    if !has_capability() || !Path::new("/dev/fuse").exists() {
+        return skip("silent::layer", "needs root and FUSE");
+    }
+    let known = fs::read_to_string("/proc/filesystems").expect("/proc is there");
+    if !known.contains("overlay") {
+        return skip("silent::layer", "this kernel has no overlayfs");
+    }
+    let folder = tempfile::tempdir_in("/var/tmp").expect("temporary folder");
+    let at = |name: &str| {
+        let path = folder.path().join(name);
+        fs::create_dir(&path).expect("temporary folder");
+        path.to_str().expect("it is text").to_owned()
+    };
+    let (empty, merged) = (at("empty"), at("merged"));
+    let name = format!("layer-{}", engine.name());
+    let silent = start(&name, |program, file| {
+        let file = Path::new(file).file_name().expect("it is a file").display();
+        let script = format!(
+            "mount -t overlay none -o lowerdir=/tmp:{empty} {merged} && exec {program} module {merged}/{file}"
+        );
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]);
+        command
+    });
+    let attach = Attach::new(engine, silent.target.pid()).seconds(1.0);
+    let (recording, is_in_time) = silent.guard(|| attach.run());
+    let said = recording.said();
+    assert!(is_in_time, "wcprof waited: {said}");
+    recording.assert_sound(engine);
+    assert!(said.contains("did not answer within 2 s"), "{said}");
+}
+
 /// A thread's stack in a mapped file whose server answers no read: the process that waits for it is left behind,
 /// and ends with the server.
 pub(crate) fn file(engine: Engine) {
@@ -113,28 +178,11 @@ pub(crate) fn file(engine: Engine) {
         return skip("silent::file", "needs root and FUSE");
     }
     let name = format!("silent-{}", engine.name());
-    let below = format!("/tmp/perf-{name}.map");
-    fs::write(&below, "").expect("temporary file");
-    let server = RemoteProcess::start_command(
-        Command::new("unshare")
-            .arg("--mount")
-            .arg(fixture("hung_fuse.c", Variant::NoFramePointers))
-            .args(["reads", &name])
-            .env_clear(),
-    );
-    fs::remove_file(&below).expect("temporary file");
-    let server_pid = server.pid().to_string();
-    // The checkout may lie below the mount.
-    let visible = format!("/proc/{}/root{}", std::process::id(), program().display());
-    let mut silent = Silent {
-        answering: Some(server),
-        target: RemoteProcess::start_command(
-            Command::new("nsenter")
-                .args(["--mount", "--target", &server_pid])
-                .arg(visible)
-                .args(["file", &below]),
-        ),
-    };
+    let mut silent = start(&name, |program, file| {
+        let mut command = Command::new(program);
+        command.args(["file", file]);
+        command
+    });
     let tid = silent.target.mark().get("silent");
     let ended = silent.record(engine);
     ended.assert_sound(&format!("thread {tid} of pid"));

@@ -16,6 +16,8 @@ use crate::procfs::is_runnable;
 const DEADLINE: Duration = Duration::from_secs(2);
 /// Nobody waits for the same again so soon, so that what answers late each time costs little.
 pub(crate) const PAUSE: Duration = Duration::from_secs(60);
+/// Threads that may be left behind. Beyond this no new one is started.
+const MAX_LEFT: usize = 100;
 
 /// What a call waits for.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -24,6 +26,8 @@ pub(crate) enum Awaited {
     Memory(Pid),
     /// The lock of its mappings, which is also that of its arguments. While a page does not come it can be free.
     Lock(Pid),
+    /// Its root folder.
+    Root(Pid),
     /// Files that it chose.
     Files(Pid),
 }
@@ -129,6 +133,10 @@ pub(crate) fn end_caller() {
 }
 
 fn start() -> Option<Caller> {
+    let n_left = silent().values().filter(|silence| silence.lasts).count();
+    if n_left >= MAX_LEFT {
+        return None;
+    }
     let (to, calls) = channel::<Call>();
     let (tid_to, tid) = channel();
     let thread = thread::Builder::new().name("wcprof-calls".to_owned());

@@ -330,19 +330,18 @@ impl Modules {
             let code = ModuleCode::parse(&bytes).map(|code| shared.modules.intern(code));
             (code, Arc::new(Handle::Bytes(bytes)))
         } else {
-            let file = files.open_mapping(&image.first)?;
-            let may_hang = files.may_hang(&image.first);
-            let identity = (!may_hang).then(|| FileIdentity::of(&file)).flatten();
+            let mapping = &image.first;
+            let file = files.open_mapping(mapping)?;
+            let identify = move || (FileIdentity::of(&file), file);
+            let (identity, file) = files.in_time(mapping, identify)?;
+            let identity = identity.filter(|_| !files.may_hang(mapping));
             match identity.and_then(|id| shared.find(id)) {
                 Some((code, handle)) => (Ok(code), handle),
                 None => {
                     let own = self.ids.values().map(|known| known.code_bytes).sum();
                     let max_section = shared.room(own).map_err(Unread::for_now)?;
                     let read = move || (ModuleCode::read(&file, max_section), file);
-                    let (code, file) = match may_hang {
-                        true => files.in_time(read).map_err(|e| e.at(&image.first.path))?,
-                        false => read(),
-                    };
+                    let (code, file) = files.in_time(mapping, read)?;
                     let handle = shared.hold(file);
                     let code = code.map(|code| shared.modules.intern(code));
                     if let (Some(identity), Ok(code)) = (identity, &code) {

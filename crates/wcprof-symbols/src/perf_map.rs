@@ -18,6 +18,8 @@ const MAX_BYTES: u64 = 256 << 20;
 /// Most names given to addresses, replaced ones included: lines that all hold all addresses must not
 /// take forever.
 const MAX_WORK: usize = 1 << 26;
+/// Most bytes of names that all addresses have, a name counted for each address.
+const MAX_GIVEN: usize = 64 << 20;
 
 /// What a perf map says.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -26,8 +28,8 @@ pub struct PerfMapNames {
     pub names: Vec<Option<String>>,
     /// Lines that name no code.
     pub n_malformed: u64,
-    /// The map is too large: what comes after its first 256 MiB, or after very many overlapping
-    /// lines, was not read.
+    /// The map is too large: what comes after its first 256 MiB, after very many overlapping lines, or after
+    /// names that take very much memory, was not read.
     pub cut: bool,
 }
 
@@ -41,7 +43,7 @@ pub fn perf_map_names(map: impl BufRead, addresses: &[Avma]) -> io::Result<PerfM
     let mut out = PerfMapNames::default();
     let mut map = map.take(MAX_BYTES);
     let mut line = Vec::new();
-    let mut work = 0;
+    let (mut work, mut given) = (0, 0);
     while read_line(&mut map, &mut line)? {
         let Some((start, end, name)) = parse(&line) else {
             out.n_malformed += 1;
@@ -58,7 +60,12 @@ pub fn perf_map_names(map: impl BufRead, addresses: &[Avma]) -> io::Result<PerfM
         }
         let name: Rc<[u8]> = name.into();
         for slot in found.get_mut(inside).unwrap_or_default() {
-            *slot = Some(Rc::clone(&name));
+            given += name.len();
+            given -= slot.replace(Rc::clone(&name)).map_or(0, |old| old.len());
+        }
+        if given > MAX_GIVEN {
+            out.cut = true;
+            break;
         }
     }
     out.cut |= map.limit() == 0;
@@ -133,5 +140,16 @@ mod tests {
         let found = names(&map, &addresses);
         assert!(found.cut);
         assert_eq!(found.names[7].as_deref(), Some("a"));
+    }
+
+    /// Check that a long name of very many addresses ends the reading, but not names that are replaced.
+    #[test]
+    fn long_names() {
+        let map = format!("0 ffffffff {}\n", "x".repeat(4000));
+        let addresses: Vec<u64> = (0..20_000).collect();
+        assert!(names(map.as_bytes(), &addresses).cut);
+        let fits = names(map.repeat(10).as_bytes(), &addresses[..10_000]);
+        assert!(!fits.cut);
+        assert_eq!(fits.names[7].as_ref().map(String::len), Some(4000));
     }
 }

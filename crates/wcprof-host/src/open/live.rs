@@ -41,13 +41,24 @@ const REMOTE: [&str; 10] = [
     "virtiofs",
 ];
 
+/// Whom the files of a file system are asked for.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Mount {
+    /// The kernel.
+    Local,
+    /// Other file systems, of any kind.
+    Overlay,
+    /// A server.
+    Remote,
+}
+
 /// Opens files of one target.
 #[derive(Debug)]
 pub struct LiveFiles {
     pid: Pid,
     root: Option<Root>,
-    /// Devices of the file systems that it has mounted, and whether they may hang.
-    mounts: HashMap<(u32, u32), bool>,
+    /// By device, the file systems that it has mounted. One that is not known may be of any kind: it is newer, or gone.
+    mounts: HashMap<(u32, u32), Mount>,
     lookups: Mutex<Lookups>,
 }
 
@@ -83,7 +94,7 @@ impl LiveFiles {
         Self {
             pid,
             // A root on a file server may be asked for.
-            root: with_deadline(Awaited::Files(pid), move || Root::of_process(pid).ok()).flatten(),
+            root: with_deadline(Awaited::Root(pid), move || Root::of_process(pid).ok()).flatten(),
             mounts: mounted_devices(&String::from_utf8_lossy(&mounts)),
             lookups: Mutex::new(Lookups::NotStarted),
         }
@@ -104,14 +115,29 @@ impl LiveFiles {
 
     /// Whether the file is on a network file system or FUSE, as far as is known.
     pub fn may_hang(&self, mapping: &Mapping) -> bool {
-        self.mounts.get(&mapping.device) == Some(&true)
+        self.mount(mapping) == Some(Mount::Remote)
     }
 
-    /// Makes a call about files that may hang, on another thread.
+    fn mount(&self, mapping: &Mapping) -> Option<Mount> {
+        self.mounts.get(&mapping.device).copied()
+    }
+
+    /// Makes a call about the file of a mapping, on another thread if nobody may answer.
     ///
     /// # Errors
-    /// When their server does not answer.
+    /// When nobody does.
     pub fn in_time<T: Send + 'static>(
+        &self,
+        mapping: &Mapping,
+        call: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, OpenError> {
+        match self.mount(mapping) {
+            Some(Mount::Local) => Ok(call()),
+            _ => self.wait(call).map_err(|reason| reason.at(&mapping.path)),
+        }
+    }
+
+    fn wait<T: Send + 'static>(
         &self,
         call: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, NoFile> {
@@ -124,7 +150,7 @@ impl LiveFiles {
     /// When it is no regular file, may not be opened, or its server does not answer.
     pub fn open_mapping(&self, mapping: &Mapping) -> Result<File, OpenError> {
         let opened = match self.handle(mapping) {
-            Some(handle) => self.open_handle(&handle, mapping),
+            Some(handle) => self.open_handle(handle, mapping),
             None => self.open_by_name(mapping),
         };
         opened.map_err(|reason| reason.at(&mapping.path))
@@ -200,10 +226,11 @@ impl LiveFiles {
         with_deadline(Awaited::Lock(self.pid), move || handle(path).ok())?
     }
 
-    fn open_handle(&self, handle: &OwnedFd, mapping: &Mapping) -> Result<File, NoFile> {
-        // A mount that is not known may be of any kind: it is newer, or gone.
-        match self.mounts.get(&mapping.device) {
-            Some(false) => open_handle(handle).map(|(file, _)| file.into()),
+    fn open_handle(&self, handle: OwnedFd, mapping: &Mapping) -> Result<File, NoFile> {
+        let open = |handle| open_handle(&handle).map(|(file, _)| file.into());
+        match self.mount(mapping) {
+            Some(Mount::Local) => open(handle),
+            Some(Mount::Overlay) => self.wait(move || open(handle))?,
             _ => self.ask_for_file(Request::Handle(handle.as_fd())),
         }
     }
@@ -212,8 +239,8 @@ impl LiveFiles {
         let exe = format!("/proc/{}/exe", self.pid);
         match fs::read_link(&exe) {
             Ok(path) if path.to_string_lossy() == mapping.path => {
-                if let Ok(handle) = self.in_time(move || handle(exe))? {
-                    return self.open_handle(&handle, mapping);
+                if let Ok(handle) = self.wait(move || handle(exe))? {
+                    return self.open_handle(handle, mapping);
                 }
             }
             Err(error) if has_exited(&error) => return Err(NoFile::NotMapped),
@@ -284,9 +311,8 @@ fn has_exited(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
 }
 
-/// Devices of the file systems in `/proc/PID/mountinfo` (proc(5)), and whether they are on a network or
-/// FUSE.
-fn mounted_devices(mountinfo: &str) -> HashMap<(u32, u32), bool> {
+/// The file systems in `/proc/PID/mountinfo` (proc(5)), by device.
+fn mounted_devices(mountinfo: &str) -> HashMap<(u32, u32), Mount> {
     mountinfo
         .lines()
         .filter_map(|line| {
@@ -294,7 +320,12 @@ fn mounted_devices(mountinfo: &str) -> HashMap<(u32, u32), bool> {
             let kind = super_block.split(' ').next()?;
             let (major, minor) = mount.split(' ').nth(2)?.split_once(':')?;
             let device = (major.parse().ok()?, minor.parse().ok()?);
-            Some((device, REMOTE.contains(&kind) || kind.starts_with("fuse")))
+            let mount = match kind {
+                "overlay" => Mount::Overlay,
+                _ if REMOTE.contains(&kind) || kind.starts_with("fuse") => Mount::Remote,
+                _ => Mount::Local,
+            };
+            Some((device, mount))
         })
         .collect()
 }
@@ -419,13 +450,19 @@ mod tests {
         assert!(matches!(error.reason, NoFile::NotMapped), "{error}");
     }
 
-    /// Check which mounts count as remote.
+    /// Check what kinds mounts are of.
     #[test]
     fn mounts() {
         let text = "22 1 254:0 / / rw - ext4 /dev/vda rw\n\
                     40 22 0:52 / /mnt/a\\040b rw shared:3 - nfs4 srv:/x rw\n\
-                    41 22 0:53 / /f rw - fuse.sshfs x rw\nrubbish\n";
-        let expected = [((254, 0), false), ((0, 52), true), ((0, 53), true)];
+                    41 22 0:53 / /f rw - fuse.sshfs x rw\nrubbish\n\
+                    42 22 0:54 / / rw - overlay overlay rw,lowerdir=/l\n";
+        let expected = [
+            ((254, 0), Mount::Local),
+            ((0, 52), Mount::Remote),
+            ((0, 53), Mount::Remote),
+            ((0, 54), Mount::Overlay),
+        ];
         assert_eq!(mounted_devices(text), HashMap::from(expected));
     }
 }

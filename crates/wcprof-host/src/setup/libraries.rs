@@ -122,11 +122,12 @@ fn search(tree: &Tree, pid: Pid, mapping: &Mapping, find: Find) -> Option<String
         tree.left_out(&mapping.path, "on a network file system");
         return None;
     }
-    let file = files.open_mapping(mapping).map_err(|e| e.reason);
-    let found = file.and_then(|file| {
+    let found = files.open_mapping(mapping).and_then(|file| {
         let content = file.take(MAX_SEARCHED);
-        Ok(find(&mut BufReader::with_capacity(1 << 16, content))?)
+        let find = move || find(&mut BufReader::with_capacity(1 << 16, content));
+        files.in_time(mapping, find)
     });
+    let found = found.map_err(|e| e.reason).and_then(|found| Ok(found?));
     let not_opened = |reason| tree.not_opened(&mapping.path, &reason);
     found.map_err(not_opened).ok()?
 }
