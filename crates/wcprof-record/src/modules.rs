@@ -20,8 +20,8 @@ const MAX_UNMAPPED: usize = 128;
 const MAX_IMAGES: usize = 2048;
 /// Problems of one process that are remembered.
 const MAX_PROBLEMS: usize = 64;
-/// What could not be read for the moment is tried again after this.
-const RETRY_NS: u64 = 60_000_000_000;
+/// What could not be read for the moment is tried again after this: longer than what did not answer is left alone.
+const RETRY_NS: u64 = 70_000_000_000;
 
 /// A module that stacks cannot be unwound through.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
