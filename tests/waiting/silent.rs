@@ -169,6 +169,13 @@ pub(crate) fn layer(engine: Engine) {
     assert!(is_in_time, "wcprof waited: {said}");
     recording.assert_sound(engine);
     assert!(said.contains("did not answer within 2 s"), "{said}");
+    let folded = recording.folded();
+    let thread = folded.thread("silent");
+    let named = thread.chain(&["sleeper", "clock_nanosleep"]);
+    let mounts = fs::read_to_string("/proc/self/mounts").expect("/proc is there");
+    // There libc waits for the same answer.
+    let is_layered = mounts.contains(" / overlay ");
+    assert!(is_layered || named.total() > 0, "{}", thread.show());
 }
 
 /// A thread's stack in a mapped file whose server answers no read: the process that waits for it is left behind,

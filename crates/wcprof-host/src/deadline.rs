@@ -10,15 +10,14 @@ use std::time::{Duration, Instant};
 use nix::unistd::gettid;
 use wcprof_types::{Pid, Tid};
 
-use crate::procfs::is_runnable;
+use crate::procfs::{is_runnable, read_file};
 
 /// What answers does within microseconds, or after reading a page from a disk.
 const DEADLINE: Duration = Duration::from_secs(2);
+/// Reading a file may take so long if it gets on: its disk may be busy.
+const READING_DEADLINE: Duration = Duration::from_secs(10);
 /// Nobody waits for the same again so soon, so that what answers late each time costs little.
 pub(crate) const PAUSE: Duration = Duration::from_secs(60);
-/// Threads that may be left behind. Beyond this no new one is started.
-const MAX_LEFT: usize = 100;
-
 /// What a call waits for.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Awaited {
@@ -28,8 +27,39 @@ pub(crate) enum Awaited {
     Lock(Pid),
     /// Its root folder.
     Root(Pid),
-    /// Files that it chose.
+    /// Files that it maps.
     Files(Pid),
+    /// Files that tell what it is.
+    Facts(Pid),
+}
+
+/// How far a thread is that reads files.
+struct Reading {
+    began: Instant,
+    /// In `/proc`.
+    io: String,
+    /// What it says (proc_pid_io(5)); `None` where the kernel does not count.
+    counts: Option<String>,
+}
+
+impl Reading {
+    /// Of a thread that is about to begin.
+    fn new(tid: Tid) -> Self {
+        let io = format!("/proc/self/task/{tid}/io");
+        Self {
+            began: Instant::now(),
+            counts: read_file(&io).ok(),
+            io,
+        }
+    }
+
+    /// Whether it has read something since the last call, or the beginning, and may go on.
+    fn gets_on(&mut self) -> bool {
+        let counts = read_file(&self.io).ok();
+        let gets_on = counts != self.counts;
+        self.counts = counts;
+        gets_on && self.began.elapsed() < READING_DEADLINE
+    }
 }
 
 /// Something that did not answer in time.
@@ -75,8 +105,9 @@ struct Caller {
     tid: Tid,
 }
 
-/// Makes a call about a process on another thread. One that does not return in time is left behind with its thread,
-/// and gives `None`, as every other call that waits for the same does until it has returned, and a minute is over.
+/// Makes a call about a process on another thread. One that does not return in time, nor gets on with the files that it
+/// reads, is left behind with its thread, and gives `None`, as every other call that waits for the same does until it has
+/// returned, and a minute is over.
 pub(crate) fn with_deadline<T: Send + 'static>(
     awaited: Awaited,
     call: impl FnOnce() -> T + Send + 'static,
@@ -97,16 +128,20 @@ pub(crate) fn with_deadline<T: Send + 'static>(
         if caller.is_none() {
             *caller = Some(start()?);
         }
-        let tid = {
+        let (tid, mut reading) = {
             let caller = caller.as_ref()?;
+            let reads = matches!(awaited, Awaited::Files(_) | Awaited::Facts(_));
+            let reading = reads.then(|| Reading::new(caller.tid));
             caller.calls.send(call).ok()?;
-            caller.tid
+            (caller.tid, reading)
         };
         loop {
             match from.recv_timeout(DEADLINE) {
                 Ok(result) => return Some(result),
                 // It only has no CPU.
                 Err(RecvTimeoutError::Timeout) if is_runnable(&format!("self/task/{tid}")) => {}
+                Err(RecvTimeoutError::Timeout)
+                    if reading.as_mut().is_some_and(|reading| reading.gets_on()) => {}
                 Err(RecvTimeoutError::Timeout) => {
                     *caller = None;
                     let since = Instant::now();
@@ -133,10 +168,6 @@ pub(crate) fn end_caller() {
 }
 
 fn start() -> Option<Caller> {
-    let n_left = silent().values().filter(|silence| silence.lasts).count();
-    if n_left >= MAX_LEFT {
-        return None;
-    }
     let (to, calls) = channel::<Call>();
     let (tid_to, tid) = channel();
     let thread = thread::Builder::new().name("wcprof-calls".to_owned());

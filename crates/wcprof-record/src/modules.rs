@@ -9,7 +9,7 @@ use wcprof_host::Target;
 use wcprof_host::open::{NoFile, OpenError};
 use wcprof_trace::model::{Module, ModuleId, ProcessId};
 use wcprof_types::{Avma, BuildId, LoadBias, Mapping, Svma};
-use wcprof_unwind::{ModuleCode, ModuleKey, Unwinder};
+use wcprof_unwind::{CodeError, ModuleCode, ModuleKey, Unwinder};
 
 use crate::files::{Handle, NewModule, TargetFiles};
 use crate::shared::{FileIdentity, SharedFiles};
@@ -22,6 +22,9 @@ const MAX_IMAGES: usize = 2048;
 const MAX_PROBLEMS: usize = 64;
 /// What could not be read for the moment is tried again after this: longer than what did not answer is left alone.
 const RETRY_NS: u64 = 70_000_000_000;
+
+/// Between two such attempts of any process: each may wait for 2 s.
+const BETWEEN_RETRIES_NS: u64 = 20_000_000_000;
 
 /// A module that stacks cannot be unwound through.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -168,9 +171,16 @@ impl Modules {
         }
     }
 
-    /// Whether a module is to be tried again.
-    pub(crate) fn retry_is_due(&self, now: u64) -> bool {
-        self.retry_at.is_some_and(|at| at <= now)
+    /// Whether modules are to be tried again.
+    pub(crate) fn retry_is_due(&self, now: u64, shared: &SharedFiles) -> bool {
+        self.retry_at.is_some_and(|at| at <= now) && shared.next_retry <= now
+    }
+
+    /// Tries modules again later.
+    pub(crate) fn put_off(&mut self, now: u64) {
+        if let Some(at) = &mut self.retry_at {
+            *at = now.saturating_add(RETRY_NS);
+        }
     }
 
     /// Takes over the target's mappings; `add` puts a module into the trace.
@@ -190,7 +200,7 @@ impl Modules {
             ));
             keep_largest(&mut images);
         }
-        let retries = self.retry_is_due(now);
+        let retries = self.retry_is_due(now, shared);
         if retries {
             self.retry_at = None;
         }
@@ -216,19 +226,20 @@ impl Modules {
             if before.is_some_and(|before| !(before.retry && retries)) {
                 continue;
             }
-            let before = before.map(|before| before.key);
             let (code, retry) = self.read(&image, shared);
             if retry {
                 self.retry_at.get_or_insert(now.saturating_add(RETRY_NS));
-                if before.is_some() {
+            }
+            if let Some(before) = self.known.get_mut(&start.0) {
+                before.retry = retry;
+                if code.is_none() {
+                    shared.next_retry = now.saturating_add(BETWEEN_RETRIES_NS);
                     continue;
                 }
+                let module = (start, before.key);
+                gone.extend(self.unmap(module, unwinder));
             }
             any = true;
-            if let Some(key) = before {
-                self.known.remove(&start.0);
-                gone.extend(self.unmap((start, key), unwinder));
-            }
             if let Some(key) = self.map(&image, code, unwinder, |new| add(shared, new)) {
                 self.known.insert(start.0, Known { image, key, retry });
             }
@@ -289,7 +300,10 @@ impl Modules {
     ) -> Option<ModuleId> {
         unwinder.remove_module(start);
         let gone = self.ids.remove(&key)?;
-        self.unmapped.push_back((start, gone.build_id));
+        let file = (start, gone.build_id);
+        if self.files.handles.contains_key(&file) {
+            self.unmapped.push_back(file);
+        }
         while self.unmapped.len() > MAX_UNMAPPED
             && let Some(file) = self.unmapped.pop_front()
         {
@@ -339,9 +353,12 @@ impl Modules {
                 Some((code, handle)) => (Ok(code), handle),
                 None => {
                     let own = self.ids.values().map(|known| known.code_bytes).sum();
-                    let max_section = shared.room(own).map_err(Unread::for_now)?;
-                    let read = move || (ModuleCode::read(&file, max_section), file);
+                    let room = shared.room(own).map_err(Unread::for_now)?;
+                    let read = move || (ModuleCode::read(&file, room), file);
                     let (code, file) = files.in_time(mapping, read)?;
+                    if let Err(error @ CodeError::NoRoom { .. }) = code {
+                        return Err(Unread::for_now(error));
+                    }
                     let handle = shared.hold(file);
                     let code = code.map(|code| shared.modules.intern(code));
                     if let (Some(identity), Ok(code)) = (identity, &code) {
@@ -539,17 +556,19 @@ mod tests {
     }
 
     /// Check that what all modules take is limited, and that those beyond have a reason: by their call frame
-    /// information, and by their number. They are read when there is room again.
+    /// information (with no room, or too little), and by their number. They are read when there is room again.
     #[test]
     fn no_room() {
         let own = Target::open(wcprof_types::Pid(std::process::id() as i32)).unwrap();
         let maps = own.mappings().unwrap();
-        for reason in ["memory", "other files"] {
+        let limits = [
+            (0, 1000, "memory"),
+            (8192, 1000, "memory"),
+            (1 << 30, 0, "other files"),
+        ];
+        for (max_code_bytes, max_files, reason) in limits {
             let mut shared = SharedFiles::default();
-            match reason {
-                "memory" => shared.max_code_bytes = 0,
-                _ => shared.max_files = 0,
-            }
+            (shared.max_code_bytes, shared.max_files) = (max_code_bytes, max_files);
             let mut modules = Modules::new(ProcessId(0), &own);
             let mut unwinder = Unwinder::default();
             let mut update = |shared: &mut SharedFiles, now| {

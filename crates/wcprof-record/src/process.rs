@@ -116,11 +116,13 @@ impl ProcessState {
         }
     }
 
-    /// Whether the mappings are to be read again: for frames that are in no module, or modules that could not be read.
+    /// Whether modules that could not be read are to be tried again.
+    pub(crate) fn retry_is_due(&self, now: u64, shared: &SharedFiles) -> bool {
+        self.modules.retry_is_due(now, shared)
+    }
+
+    /// Whether the mappings are to be read again for frames that are in no module.
     pub(crate) fn is_outdated(&self, frames: &[UnwoundFrame], now: u64) -> bool {
-        if self.modules.retry_is_due(now) {
-            return true;
-        }
         let lost = frames.iter().filter(|frame| frame.module.is_none());
         let is_jit = |frame: &UnwoundFrame| {
             let address = frame.address.for_lookup();
@@ -211,11 +213,15 @@ impl ProcessState {
     ) -> Result<(), TraceError> {
         let (first, last) = self.mapped.unwrap_or((now, now));
         self.mapped = Some((first, last.max(now)));
+        // What is known stays where it, or its main thread, has exited, and the others go on without its modules.
         let mappings = match self.target.mappings() {
-            Ok(mappings) => mappings,
-            // What is known stays: it has exited, or the others go on without its modules.
-            Err(TargetError::NoSuchProcess(_)) => return Ok(()),
+            Ok(mappings) if !mappings.is_empty() => mappings,
+            Ok(_) | Err(TargetError::NoSuchProcess(_)) => {
+                self.modules.put_off(now);
+                return Ok(());
+            }
             Err(error) => {
+                self.modules.put_off(now);
                 self.modules.note_maps(error.to_string());
                 return Ok(());
             }

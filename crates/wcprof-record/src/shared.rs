@@ -48,6 +48,8 @@ pub(crate) struct SharedFiles {
     /// More is not held.
     pub(crate) max_files: usize,
     pub(crate) max_code_bytes: usize,
+    /// Before, no process tries again what it could not read, `CLOCK_MONOTONIC` ns.
+    pub(crate) next_retry: u64,
     pub(crate) folds: Folds,
 }
 
@@ -59,6 +61,7 @@ impl Default for SharedFiles {
             read: Vec::new(),
             max_files: MAX_FILES,
             max_code_bytes: MAX_CODE_BYTES,
+            next_retry: 0,
             folds: Folds::default(),
         }
     }
@@ -74,19 +77,29 @@ impl SharedFiles {
         self.known.insert(file, both);
     }
 
-    /// Bytes of a section of one more file that may be read, or why it may not, for a process whose modules take
-    /// `own` bytes: it may take half of what the others leave.
-    pub(crate) fn room(&mut self, own: usize) -> Result<u64, &'static str> {
+    /// Bytes that the call frame information of one more file may take, or why it may not be read, for a process whose
+    /// modules take `own` bytes: they may take half of what the others leave.
+    pub(crate) fn room(&mut self, own: usize) -> Result<usize, &'static str> {
         if self.read.len() >= self.max_files {
             self.read.retain(|file| file.strong_count() > 0);
         }
         if self.read.len() >= self.max_files {
             return Err("too many other files are mapped");
         }
-        let taken = self.modules.heap_bytes() + own;
-        match self.max_code_bytes.saturating_sub(taken) as u64 / 4 {
+        let room = |shared: &mut Self| {
+            let taken = shared.modules.heap_bytes() + own;
+            shared.max_code_bytes.saturating_sub(taken) / 2
+        };
+        let mut left = room(self);
+        if left < self.max_code_bytes / 4 {
+            // Code that nobody maps.
+            self.known
+                .retain(|_, (code, _)| Arc::strong_count(code) > 1);
+            left = room(self);
+        }
+        match left {
             0 => Err("call frame information of other files takes too much memory"),
-            section => Ok(section),
+            left => Ok(left),
         }
     }
 
@@ -97,18 +110,10 @@ impl SharedFiles {
         handle
     }
 
-    /// Forgets files that nobody maps, when there are many of them.
+    /// Closes files that nobody maps, when there are many of them.
     pub(crate) fn close_idle(&mut self) {
-        // Files with the same content have the same code.
-        let mut n_files = HashMap::new();
-        for (code, _) in self.known.values() {
-            *n_files.entry(Arc::as_ptr(code)).or_insert(0) += 1;
-        }
-        // One that is held for its names alone has a code of its own that nobody else has.
-        let is_idle = |(code, handle): &(Arc<ModuleCode>, Arc<Handle>)| {
-            Arc::strong_count(handle) == 1
-                || n_files.get(&Arc::as_ptr(code)) == Some(&Arc::strong_count(code))
-        };
+        // Another file with the same content has the same code.
+        let is_idle = |(_, handle): &(Arc<ModuleCode>, Arc<Handle>)| Arc::strong_count(handle) == 1;
         if self.known.values().filter(|both| is_idle(both)).count() > MAX_IDLE {
             self.known.retain(|_, both| !is_idle(both));
         }
@@ -126,7 +131,7 @@ mod tests {
         let mut shared = SharedFiles::default();
         let code = shared
             .modules
-            .intern(ModuleCode::read(&program, u64::MAX).unwrap());
+            .intern(ModuleCode::read(&program, usize::MAX).unwrap());
         let mut handles = Vec::new();
         for inode in 0..200 {
             let identity = FileIdentity {
@@ -149,19 +154,24 @@ mod tests {
         assert_eq!(shared.modules.heap_bytes(), 0);
     }
 
-    /// Check that a process may take half of what the others leave, and one module so much that all of it fits.
+    /// Check that a process may take half of what the others leave, and that code which nobody maps makes room.
     #[test]
     fn room() {
         let program = File::open(std::env::current_exe().unwrap()).unwrap();
         let mut shared = SharedFiles::default();
-        let code = shared
-            .modules
-            .intern(ModuleCode::read(&program, u64::MAX).unwrap());
+        let code = ModuleCode::read(&program, usize::MAX).unwrap();
+        let code = shared.modules.intern(code);
         let bytes = code.heap_bytes();
         shared.max_code_bytes = 4 * bytes;
-        assert_eq!(shared.room(0), Ok(3 * bytes as u64 / 4));
-        assert_eq!(shared.room(bytes), Ok(bytes as u64 / 2));
+        assert_eq!(shared.room(0), Ok(3 * bytes / 2));
+        assert_eq!(shared.room(bytes), Ok(bytes));
         assert!(shared.room(3 * bytes).unwrap_err().contains("memory"));
-        assert!(ModuleCode::read(&program, 100).is_err());
+        assert!(ModuleCode::read(&program, 2 * bytes).is_ok());
+        assert!(ModuleCode::read(&program, bytes - 1).is_err());
+        let handle = Arc::new(Handle::Bytes(Vec::new()));
+        shared.add(FileIdentity::of(&program).unwrap(), &code, &handle);
+        assert!(shared.room(3 * bytes).is_err());
+        drop(code);
+        assert_eq!(shared.room(3 * bytes), Ok(bytes / 2));
     }
 }

@@ -54,7 +54,8 @@ pub fn perf_map_names(map: impl BufRead, addresses: &[Avma]) -> io::Result<PerfM
             continue;
         }
         work += inside.len();
-        if work > MAX_WORK {
+        let all = inside.len().saturating_mul(name.len());
+        if work > MAX_WORK || all > MAX_GIVEN {
             out.cut = true;
             break;
         }

@@ -12,7 +12,7 @@ use wcprof_types::{BuildId, FileOffset, LoadBias, Mapping, Svma};
 use crate::index::{Cfi, Place, SectionKind};
 
 /// Largest section, bytes. Chromium's `.eh_frame`, the largest known, has about 20 MB.
-pub const MAX_SECTION: u64 = 64 << 20;
+const MAX_SECTION: u64 = 64 << 20;
 /// Most program headers; real files have about 14.
 const MAX_SEGMENTS: usize = 256;
 /// Addresses of a loadable file lie below this (the lower half of the address space).
@@ -32,6 +32,16 @@ pub enum CodeError {
     /// It is for another machine.
     #[error("not an x86-64 ELF file (machine {0})")]
     NotX86_64(u16),
+    /// Its call frame information exceeds what the reader permits, which may be more at another time.
+    #[error(
+        "its call frame information takes more memory than is left ({size} bytes, at most {limit})"
+    )]
+    NoRoom {
+        /// Bytes of a section, or of all.
+        size: u64,
+        /// What is permitted.
+        limit: u64,
+    },
     /// A header points outside the address space or is missing.
     #[error("malformed ELF file: {0}")]
     Malformed(&'static str),
@@ -50,15 +60,21 @@ pub struct ModuleCode {
 }
 
 impl ModuleCode {
-    /// Reads an ELF file. Missing or damaged call frame information is no error: the module then
-    /// has none (see [`Self::n_fdes`]), but more than `max_section` bytes of it are. The module takes
-    /// four times that at most.
-    pub fn read(file: &File, max_section: u64) -> Result<Self, CodeError> {
+    /// Reads an ELF file. Missing, damaged or very large call frame information is no error: the module then
+    /// has none (see [`Self::n_fdes`]). What would take more than `room` bytes of heap memory is one
+    /// ([`CodeError::NoRoom`]), and a section that takes half of that.
+    pub fn read(file: &File, room: usize) -> Result<Self, CodeError> {
         let file = file.try_clone().map_err(|source| ElfError::Io {
             what: "file".to_owned(),
             source,
         })?;
-        Self::new(Source::from_file(file)?, max_section.min(MAX_SECTION))
+        let max_section = MAX_SECTION.min(room as u64 / 2);
+        let code = Self::new(Source::from_file(file)?, max_section)?;
+        let (size, limit) = (code.heap_bytes() as u64, room as u64);
+        match size <= limit {
+            true => Ok(code),
+            false => Err(CodeError::NoRoom { size, limit }),
+        }
     }
 
     /// The same of an image in memory, such as the vdso's.
@@ -88,7 +104,8 @@ impl ModuleCode {
             Cfi::build(SectionKind::EhFrame, data.into(), place(svma), is_code)
         });
         let debug_frame = elf.section(".debug_frame");
-        let debug_frame = debug_frame.and_then(|section| elf.read(section, max_section).ok());
+        let debug_frame = debug_frame.map(|section| elf.read(section, max_section));
+        let debug_frame = debug_frame.map_or(Ok(None), |read| if_room(read, max_section))?;
         let debug_cfi = debug_frame
             .map(|data| Cfi::build(SectionKind::DebugFrame, data.into(), place(0), is_code));
         Ok(Self {
@@ -227,32 +244,48 @@ fn eh_frame(
     elf: &ElfFile,
     loads: &[Segment],
     max_section: u64,
-) -> Result<Option<(u64, Vec<u8>)>, ElfError> {
-    let Some(section) = elf.section(".eh_frame") else {
-        return Ok(eh_frame_of_header(elf, loads, max_section));
+) -> Result<Option<(u64, Vec<u8>)>, CodeError> {
+    if let Some(section) = elf.section(".eh_frame") {
+        let data = if_room(elf.read(section, max_section), max_section)?;
+        return Ok(data.map(|data| (section.address, data)));
+    }
+    // The segment's end bounds it, a zero-length entry ends it.
+    let Some((svma, offset, size)) = place_by_header(elf, loads) else {
+        return Ok(None);
     };
-    match elf.read(section, max_section) {
-        Ok(data) => Ok(Some((section.address, data))),
-        Err(error @ ElfError::TooLarge { .. }) => Err(error),
-        Err(_) => Ok(None),
+    let read = size.min(max_section);
+    let data = elf.read_range(format_args!(".eh_frame"), offset, read, max_section);
+    let Some(mut data) = if_room(data, max_section)? else {
+        return Ok(None);
+    };
+    let n = terminated_len(&data);
+    if read < size.min(MAX_SECTION) && u32_at(&data, n) != Some(0) {
+        let limit = max_section;
+        return Err(CodeError::NoRoom { size, limit });
+    }
+    data.truncate(n);
+    data.shrink_to_fit();
+    Ok(Some((svma, data)))
+}
+
+/// What was read, unless it is damaged or larger than any real section.
+fn if_room(
+    read: Result<Vec<u8>, ElfError>,
+    max_section: u64,
+) -> Result<Option<Vec<u8>>, CodeError> {
+    match read {
+        Err(ElfError::TooLarge { size, limit, .. }) if max_section < MAX_SECTION => {
+            Err(CodeError::NoRoom { size, limit })
+        }
+        read => Ok(read.ok()),
     }
 }
 
-fn eh_frame_of_header(
-    elf: &ElfFile,
-    loads: &[Segment],
-    max_section: u64,
-) -> Option<(u64, Vec<u8>)> {
-    // Its end is unknown; the segment's end bounds it, a zero-length entry ends it.
+/// Address and offset of `.eh_frame` by its header, and the bytes up to the end of its segment.
+fn place_by_header(elf: &ElfFile, loads: &[Segment]) -> Option<(u64, u64, u64)> {
     let header = elf.segments.iter().find(|s| s.kind == PT_GNU_EH_FRAME)?;
-    let what = ".eh_frame_hdr";
-    let bytes = elf.read_range(
-        format_args!("{what}"),
-        header.offset,
-        header.file_size,
-        max_section,
-    );
-    let bytes = bytes.ok()?;
+    let (what, size) = (format_args!(".eh_frame_hdr"), header.file_size.min(16));
+    let bytes = elf.read_range(what, header.offset, size, size).ok()?;
     let svma = match bytes.get(..2)? {
         // DW_EH_PE_pcrel | DW_EH_PE_sdata4, the only encoding that linkers write.
         [1, 0x1b] => header
@@ -264,13 +297,7 @@ fn eh_frame_of_header(
         _ => return None,
     };
     let (offset, size) = file_range(loads, svma)?;
-    let size = size.min(max_section).min(elf.len().checked_sub(offset)?);
-    let mut data = elf
-        .read_range(format_args!(".eh_frame"), offset, size, max_section)
-        .ok()?;
-    data.truncate(terminated_len(&data));
-    data.shrink_to_fit();
-    Some((svma, data))
+    Some((svma, offset, size.min(elf.len().checked_sub(offset)?)))
 }
 
 /// Length of the entries before the zero-length one.

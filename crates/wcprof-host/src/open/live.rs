@@ -257,8 +257,14 @@ impl LiveFiles {
         if opened.inode != mapping.inode && opened.device == mapping.device {
             return Err(NoFile::Replaced);
         }
-        let file = opened.file.into();
-        match self.begins_like(&file, mapping.start) {
+        let file = File::from(opened.file);
+        let begin = move || {
+            let mut bytes = [0; COMPARED];
+            let n = file.read_at(&mut bytes, 0).unwrap_or(0);
+            (file, bytes, n)
+        };
+        let (file, bytes, n) = self.in_time(mapping, begin).map_err(|e| e.reason)?;
+        match self.begins_like(&bytes[..n], mapping.start) {
             _ if mapping.offset.0 != 0 => Ok(file),
             Some(true) => Ok(file),
             Some(false) => Err(NoFile::Replaced),
@@ -296,12 +302,11 @@ impl LiveFiles {
         opened
     }
 
-    /// Whether a file begins like its mapping; `None` when that cannot be read any more.
-    fn begins_like(&self, file: &File, start: Avma) -> Option<bool> {
-        let (mut on_disk, mut in_memory) = ([0; COMPARED], [0; COMPARED]);
-        let read = file.read_at(&mut on_disk, 0).unwrap_or(0);
+    /// Whether a mapping begins like the file with these first bytes; `None` when that cannot be read any more.
+    fn begins_like(&self, on_disk: &[u8], start: Avma) -> Option<bool> {
+        let mut in_memory = [0; COMPARED];
         let mapped = read_memory(self.pid, start, &mut in_memory).ok()?;
-        let n = read.min(mapped);
+        let n = on_disk.len().min(mapped);
         Some(n >= 64 && on_disk[..n] == in_memory[..n])
     }
 }

@@ -68,7 +68,7 @@ pub(super) fn read(
     });
     let (conf_there, data_there) = (conf_path.clone(), data.clone());
     // Both paths are the process's choice: they may lead to a server that never answers.
-    let read = with_deadline(Awaited::Files(pid), move || {
+    let read = with_deadline(Awaited::Facts(pid), move || {
         let conf = root.bytes(&conf_there, MAX_CONF, Absent::Noted);
         let link = |name: &str| {
             let target = root.link(&format!("{}/{name}", data_there.as_ref()?))?;

@@ -8,7 +8,8 @@ use wcprof_types::{Mapping, Pid};
 
 use super::malloc;
 use super::tree::{Absent, Tree};
-use crate::open::LiveFiles;
+use crate::deadline::{Awaited, with_deadline};
+use crate::open::{LiveFiles, NoFile};
 use crate::procfs::parse_mappings;
 
 /// Libraries that are searched for their version, and bytes of each.
@@ -122,12 +123,13 @@ fn search(tree: &Tree, pid: Pid, mapping: &Mapping, find: Find) -> Option<String
         tree.left_out(&mapping.path, "on a network file system");
         return None;
     }
-    let found = files.open_mapping(mapping).and_then(|file| {
+    let file = files.open_mapping(mapping).map_err(|e| e.reason);
+    let found = file.and_then(|file| {
         let content = file.take(MAX_SEARCHED);
         let find = move || find(&mut BufReader::with_capacity(1 << 16, content));
-        files.in_time(mapping, find)
+        let found = with_deadline(Awaited::Facts(pid), find);
+        Ok(found.ok_or(NoFile::NoAnswer)??)
     });
-    let found = found.map_err(|e| e.reason).and_then(|found| Ok(found?));
     let not_opened = |reason| tree.not_opened(&mapping.path, &reason);
     found.map_err(not_opened).ok()?
 }

@@ -17,9 +17,7 @@ use wcprof_symbols::open_regular;
 use wcprof_types::{
     Avma, BuildId, FileOffset, LoadBias, Mapping, ScratchRegs, StackEnd, UserRegs, parse_maps,
 };
-use wcprof_unwind::{
-    MAX_SECTION, ModuleCode, StackCopy, TextMemory, UnwindLimits, Unwinder, UnwoundStack,
-};
+use wcprof_unwind::{ModuleCode, StackCopy, TextMemory, UnwindLimits, Unwinder, UnwoundStack};
 
 use super::maps::{Map, Maps};
 use crate::limits;
@@ -275,7 +273,7 @@ fn read(path: &str, build_id: &BuildId) -> Option<Code> {
         path => Source::from_file(open_regular(Path::new(path)).ok()?).ok()?,
     };
     let code = match &source {
-        Source::File(file, _) => ModuleCode::read(file, MAX_SECTION),
+        Source::File(file, _) => ModuleCode::read(file, usize::MAX),
         Source::Bytes(bytes) => ModuleCode::parse(bytes),
     };
     let code = code.ok()?;

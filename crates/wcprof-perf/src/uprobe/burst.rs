@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigHandler, Signal, signal};
@@ -158,8 +159,8 @@ impl<'a> Burst<'a> {
             }
         }
         // The number of one that had ended may be that of a thread of another process.
-        let living = threads(self.target);
-        open.retain(|thread| living.contains(&thread.tid));
+        let task = format!("/proc/{}/task", self.target.pid());
+        open.retain(|thread| Path::new(&format!("{task}/{}", thread.tid)).exists());
         if open.is_empty() {
             return Err(UprobeError::NoThreads(self.target.pid().0));
         }
