@@ -18,6 +18,9 @@ const DEADLINE: Duration = Duration::from_secs(2);
 const READING_DEADLINE: Duration = Duration::from_secs(10);
 /// Nobody waits for the same again so soon, so that what answers late each time costs little.
 pub(crate) const PAUSE: Duration = Duration::from_secs(60);
+/// Threads that may be left behind: beyond this no more are started. The agent's unit has 256 tasks.
+const MAX_LEFT: usize = 100;
+
 /// What a call waits for.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Awaited {
@@ -145,7 +148,10 @@ pub(crate) fn with_deadline<T: Send + 'static>(
                 Err(RecvTimeoutError::Timeout) => {
                     *caller = None;
                     let since = Instant::now();
-                    silent().insert(awaited, Silence { since, lasts: true });
+                    let mut all = silent();
+                    all.retain(|_, silence| !silence.is_over(since));
+                    all.insert(awaited, Silence { since, lasts: true });
+                    drop(all);
                     // It may have returned before that.
                     let result = from.try_recv().ok();
                     if result.is_some() {
@@ -168,6 +174,10 @@ pub(crate) fn end_caller() {
 }
 
 fn start() -> Option<Caller> {
+    let n_left = silent().values().filter(|silence| silence.lasts).count();
+    if n_left >= MAX_LEFT {
+        return None;
+    }
     let (to, calls) = channel::<Call>();
     let (tid_to, tid) = channel();
     let thread = thread::Builder::new().name("wcprof-calls".to_owned());
@@ -207,5 +217,31 @@ mod tests {
         }
         assert_eq!(with_deadline(hung, || 3), None);
         assert!(silence().is_over(silence().since + PAUSE));
+    }
+
+    /// Check that a thread which reads files gets on when it has read something, and not when it waits.
+    #[test]
+    fn reading() {
+        let (go, wait) = channel::<()>();
+        let (to, from) = channel();
+        thread::spawn(move || {
+            to.send(Tid(gettid().as_raw())).unwrap();
+            for () in wait {
+                read_file("/proc/version").unwrap();
+                to.send(Tid(0)).unwrap();
+            }
+        });
+        let mut reading = Reading::new(from.recv().unwrap());
+        if reading.counts.is_none() {
+            return println!("SKIPPED deadline::reading: this kernel does not count what is read");
+        }
+        assert!(!reading.gets_on());
+        go.send(()).unwrap();
+        from.recv().unwrap();
+        assert!(reading.gets_on() && !reading.gets_on());
+        reading.began -= READING_DEADLINE;
+        go.send(()).unwrap();
+        from.recv().unwrap();
+        assert!(!reading.gets_on(), "its time is over");
     }
 }

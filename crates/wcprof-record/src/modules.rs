@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use wcprof_host::Target;
 use wcprof_host::open::{NoFile, OpenError};
@@ -20,11 +21,13 @@ const MAX_UNMAPPED: usize = 128;
 const MAX_IMAGES: usize = 2048;
 /// Problems of one process that are remembered.
 const MAX_PROBLEMS: usize = 64;
-/// What could not be read for the moment is tried again after this: longer than what did not answer is left alone.
-const RETRY_NS: u64 = 70_000_000_000;
+/// What did not answer is tried again after this: longer than it takes to give up, and than it is left alone.
+const RETRY_NS: u64 = 100_000_000_000;
 
-/// Between two such attempts of any process: each may wait for 2 s.
+/// After an attempt that took time in vain, none is made for any process.
 const BETWEEN_RETRIES_NS: u64 = 20_000_000_000;
+/// What is refused at once takes less.
+const IN_VAIN: Duration = Duration::from_millis(100);
 
 /// A module that stacks cannot be unwound through.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -49,7 +52,7 @@ struct Image {
 struct Known {
     image: Image,
     key: ModuleKey,
-    /// It could not be read for the moment.
+    /// Its file did not answer.
     retry: bool,
 }
 
@@ -59,27 +62,20 @@ struct Unread {
     retry: bool,
 }
 
-impl Unread {
-    fn for_good(reason: impl ToString) -> Self {
-        Self {
-            reason: reason.to_string(),
-            retry: false,
-        }
-    }
-
-    fn for_now(reason: impl ToString) -> Self {
-        Self {
-            retry: true,
-            ..Self::for_good(reason)
-        }
-    }
-}
-
 impl From<OpenError> for Unread {
     fn from(error: OpenError) -> Self {
         Self {
             retry: matches!(error.reason, NoFile::NoAnswer | NoFile::NotAsked),
-            ..Self::for_good(error)
+            reason: error.to_string(),
+        }
+    }
+}
+
+impl From<&str> for Unread {
+    fn from(reason: &str) -> Self {
+        Self {
+            reason: reason.to_owned(),
+            retry: false,
         }
     }
 }
@@ -108,7 +104,7 @@ pub(crate) struct Modules {
     files: TargetFiles,
     /// What is known of each image, by its first address.
     known: HashMap<u64, Known>,
-    /// When those are tried again that could not be read for the moment, `CLOCK_MONOTONIC` ns.
+    /// When those are tried again whose files did not answer, `CLOCK_MONOTONIC` ns.
     retry_at: Option<u64>,
     /// Those whose files are held though they are mapped no more.
     unmapped: VecDeque<(Avma, Option<BuildId>)>,
@@ -226,6 +222,7 @@ impl Modules {
             if before.is_some_and(|before| !(before.retry && retries)) {
                 continue;
             }
+            let began = Instant::now();
             let (code, retry) = self.read(&image, shared);
             if retry {
                 self.retry_at.get_or_insert(now.saturating_add(RETRY_NS));
@@ -233,7 +230,9 @@ impl Modules {
             if let Some(before) = self.known.get_mut(&start.0) {
                 before.retry = retry;
                 if code.is_none() {
-                    shared.next_retry = now.saturating_add(BETWEEN_RETRIES_NS);
+                    if began.elapsed() > IN_VAIN {
+                        shared.next_retry = now.saturating_add(BETWEEN_RETRIES_NS);
+                    }
                     continue;
                 }
                 let module = (start, before.key);
@@ -339,8 +338,7 @@ impl Modules {
     ) -> Result<Arc<ModuleCode>, Unread> {
         let files = &self.files.files;
         let (code, handle) = if image.first.path == "[vdso]" {
-            let bytes = files.vdso(&image.first);
-            let bytes = bytes.ok_or_else(|| Unread::for_good("unreadable"))?;
+            let bytes = files.vdso(&image.first).ok_or("unreadable")?;
             let code = ModuleCode::parse(&bytes).map(|code| shared.modules.intern(code));
             (code, Arc::new(Handle::Bytes(bytes)))
         } else {
@@ -353,11 +351,11 @@ impl Modules {
                 Some((code, handle)) => (Ok(code), handle),
                 None => {
                     let own = self.ids.values().map(|known| known.code_bytes).sum();
-                    let room = shared.room(own).map_err(Unread::for_now)?;
+                    let room = shared.room(own, identity)?;
                     let read = move || (ModuleCode::read(&file, room), file);
                     let (code, file) = files.in_time(mapping, read)?;
-                    if let Err(error @ CodeError::NoRoom { .. }) = code {
-                        return Err(Unread::for_now(error));
+                    if let (Err(CodeError::NoRoom), Some(identity)) = (&code, identity) {
+                        shared.refuse(identity, room);
                     }
                     let handle = shared.hold(file);
                     let code = code.map(|code| shared.modules.intern(code));
@@ -372,7 +370,7 @@ impl Modules {
         let build_id = code.as_ref().ok().and_then(|code| code.build_id().cloned());
         let key = (image.first.start, build_id);
         self.files.handles.insert(key, handle);
-        code.map_err(Unread::for_good)
+        code.map_err(|e| Unread::from(&*e.to_string()))
     }
 }
 
@@ -556,7 +554,8 @@ mod tests {
     }
 
     /// Check that what all modules take is limited, and that those beyond have a reason: by their call frame
-    /// information (with no room, or too little), and by their number. They are read when there is room again.
+    /// information (with no room, or too little), and by their number. Then, as if they had not answered, that they are
+    /// tried again when it is time.
     #[test]
     fn no_room() {
         let own = Target::open(wcprof_types::Pid(std::process::id() as i32)).unwrap();
@@ -571,18 +570,31 @@ mod tests {
             (shared.max_code_bytes, shared.max_files) = (max_code_bytes, max_files);
             let mut modules = Modules::new(ProcessId(0), &own);
             let mut unwinder = Unwinder::default();
-            let mut update = |shared: &mut SharedFiles, now| {
+            let mut update = |modules: &mut Modules, shared: &mut SharedFiles, now| {
                 let add = |_: &mut SharedFiles, _: &NewModule<'_>| ModuleId(0);
                 let changes = modules.update(now, &maps, &mut unwinder, shared, add);
-                (changes.gone.len(), modules.files.handles.len())
+                let with_code = |known: &&TraceModule| known.code_bytes > 0;
+                (
+                    changes.gone.len(),
+                    modules.ids.values().filter(with_code).count(),
+                )
             };
-            assert_eq!(update(&mut shared, 0), (0, 1), "only the vdso");
-            assert_eq!(update(&mut shared, RETRY_NS), (0, 1));
+            assert_eq!(
+                update(&mut modules, &mut shared, 0),
+                (0, 1),
+                "only the vdso"
+            );
             (shared.max_files, shared.max_code_bytes) = (1000, 1 << 30);
-            assert_eq!(update(&mut shared, 2 * RETRY_NS - 1), (0, 1));
-            let (n_read, n_handles) = update(&mut shared, 2 * RETRY_NS);
-            assert_eq!(n_read, n_handles - 1);
-            assert!(n_read > 0 && modules.retry_at.is_none());
+            assert_eq!(update(&mut modules, &mut shared, RETRY_NS), (0, 1));
+            modules
+                .known
+                .values_mut()
+                .for_each(|known| known.retry = true);
+            modules.retry_at = Some(RETRY_NS);
+            assert_eq!(update(&mut modules, &mut shared, RETRY_NS - 1), (0, 1));
+            let (n_gone, n_read) = update(&mut modules, &mut shared, RETRY_NS);
+            assert!(n_gone > 1 && n_read == n_gone, "{n_gone} {n_read}");
+            assert!(modules.retry_at.is_none());
             let said = modules.take_problems();
             assert!(!said.is_empty());
             assert!(said.iter().all(|problem| problem.reason.contains(reason)));

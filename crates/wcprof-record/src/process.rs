@@ -116,7 +116,7 @@ impl ProcessState {
         }
     }
 
-    /// Whether modules that could not be read are to be tried again.
+    /// Whether modules whose files did not answer are to be tried again.
     pub(crate) fn retry_is_due(&self, now: u64, shared: &SharedFiles) -> bool {
         self.modules.retry_is_due(now, shared)
     }

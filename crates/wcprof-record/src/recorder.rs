@@ -292,6 +292,7 @@ impl<S: TraceSink> Recorder<S> {
     pub(crate) fn flush(&mut self) -> Result<(), RecordError> {
         self.note_threads()?;
         self.write_all_looks(Locks::take_all)?;
+        self.retry_modules()?;
         self.writer.set_stats(&self.stats())?;
         self.writer.flush()?;
         let n_forgotten = self.processes.forget_ended(&self.writer);
@@ -302,6 +303,18 @@ impl<S: TraceSink> Recorder<S> {
             self.writer.sweep(&held);
             self.stacks.forget(&self.writer);
             self.processes.forget();
+        }
+        Ok(())
+    }
+
+    /// Reads modules whose files did not answer before.
+    fn retry_modules(&mut self) -> Result<(), RecordError> {
+        let now = monotonic_ns();
+        let shared = &mut self.stacks.shared;
+        for process in self.processes.iter_mut() {
+            if process.retry_is_due(now, shared) {
+                process.read_modules(now, &mut self.writer, shared)?;
+            }
         }
         Ok(())
     }

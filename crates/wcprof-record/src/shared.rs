@@ -48,7 +48,9 @@ pub(crate) struct SharedFiles {
     /// More is not held.
     pub(crate) max_files: usize,
     pub(crate) max_code_bytes: usize,
-    /// Before, no process tries again what it could not read, `CLOCK_MONOTONIC` ns.
+    /// Files for which there was no more room than this.
+    refused: HashMap<FileIdentity, usize>,
+    /// Before, no process tries again what did not answer, `CLOCK_MONOTONIC` ns.
     pub(crate) next_retry: u64,
     pub(crate) folds: Folds,
 }
@@ -61,6 +63,7 @@ impl Default for SharedFiles {
             read: Vec::new(),
             max_files: MAX_FILES,
             max_code_bytes: MAX_CODE_BYTES,
+            refused: HashMap::new(),
             next_retry: 0,
             folds: Folds::default(),
         }
@@ -79,7 +82,11 @@ impl SharedFiles {
 
     /// Bytes that the call frame information of one more file may take, or why it may not be read, for a process whose
     /// modules take `own` bytes: they may take half of what the others leave.
-    pub(crate) fn room(&mut self, own: usize) -> Result<usize, &'static str> {
+    pub(crate) fn room(
+        &mut self,
+        own: usize,
+        file: Option<FileIdentity>,
+    ) -> Result<usize, &'static str> {
         if self.read.len() >= self.max_files {
             self.read.retain(|file| file.strong_count() > 0);
         }
@@ -97,10 +104,19 @@ impl SharedFiles {
                 .retain(|_, (code, _)| Arc::strong_count(code) > 1);
             left = room(self);
         }
-        match left {
-            0 => Err("call frame information of other files takes too much memory"),
-            left => Ok(left),
+        let before = file.and_then(|file| self.refused.get(&file));
+        match left > before.copied().unwrap_or(0) {
+            true => Ok(left),
+            false => Err("call frame information of other files takes too much memory"),
         }
+    }
+
+    /// Notes that there was too little room for a file: it is not read again for as much.
+    pub(crate) fn refuse(&mut self, file: FileIdentity, room: usize) {
+        if self.refused.len() >= self.max_files {
+            self.refused.clear();
+        }
+        self.refused.insert(file, room);
     }
 
     /// Notes that a file was read, and is held open from now on.
@@ -163,15 +179,19 @@ mod tests {
         let code = shared.modules.intern(code);
         let bytes = code.heap_bytes();
         shared.max_code_bytes = 4 * bytes;
-        assert_eq!(shared.room(0), Ok(3 * bytes / 2));
-        assert_eq!(shared.room(bytes), Ok(bytes));
-        assert!(shared.room(3 * bytes).unwrap_err().contains("memory"));
+        let file = FileIdentity::of(&program);
+        assert_eq!(shared.room(0, file), Ok(3 * bytes / 2));
+        assert_eq!(shared.room(bytes, file), Ok(bytes));
+        assert!(shared.room(3 * bytes, None).is_err());
+        shared.refuse(file.unwrap(), bytes);
+        assert!(shared.room(bytes, file).is_err());
+        assert!(shared.room(bytes, None).is_ok() && shared.room(0, file).is_ok());
         assert!(ModuleCode::read(&program, 2 * bytes).is_ok());
         assert!(ModuleCode::read(&program, bytes - 1).is_err());
         let handle = Arc::new(Handle::Bytes(Vec::new()));
-        shared.add(FileIdentity::of(&program).unwrap(), &code, &handle);
-        assert!(shared.room(3 * bytes).is_err());
+        shared.add(file.unwrap(), &code, &handle);
+        assert!(shared.room(3 * bytes, None).is_err());
         drop(code);
-        assert_eq!(shared.room(3 * bytes), Ok(bytes / 2));
+        assert_eq!(shared.room(3 * bytes, None), Ok(bytes / 2));
     }
 }

@@ -58,9 +58,6 @@ impl Stacks {
     ) -> Result<(StackId, Option<Unwinding>), RecordError> {
         let Copied { copy, all, time } = *copied;
         let bytes = all.get(copy.bytes.clone()).unwrap_or_default();
-        if process.retry_is_due(time, &self.shared) {
-            process.read_modules(time, sink, &mut self.shared)?;
-        }
         let mut begin = process.begin(&copy.regs, &mut self.replay);
         if let Some((stack, end)) = self.replay.find(&begin, bytes) {
             self.count(end);

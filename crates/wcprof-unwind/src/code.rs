@@ -32,16 +32,9 @@ pub enum CodeError {
     /// It is for another machine.
     #[error("not an x86-64 ELF file (machine {0})")]
     NotX86_64(u16),
-    /// Its call frame information exceeds what the reader permits, which may be more at another time.
-    #[error(
-        "its call frame information takes more memory than is left ({size} bytes, at most {limit})"
-    )]
-    NoRoom {
-        /// Bytes of a section, or of all.
-        size: u64,
-        /// What is permitted.
-        limit: u64,
-    },
+    /// Its call frame information exceeds what the reader permits.
+    #[error("its call frame information takes more memory than is left for it")]
+    NoRoom,
     /// A header points outside the address space or is missing.
     #[error("malformed ELF file: {0}")]
     Malformed(&'static str),
@@ -61,8 +54,8 @@ pub struct ModuleCode {
 
 impl ModuleCode {
     /// Reads an ELF file. Missing, damaged or very large call frame information is no error: the module then
-    /// has none (see [`Self::n_fdes`]). What would take more than `room` bytes of heap memory is one
-    /// ([`CodeError::NoRoom`]), and a section that takes half of that.
+    /// has none (see [`Self::n_fdes`]). [`CodeError::NoRoom`] is one: the code takes at most `room` bytes of heap
+    /// memory, and no section half of that.
     pub fn read(file: &File, room: usize) -> Result<Self, CodeError> {
         let file = file.try_clone().map_err(|source| ElfError::Io {
             what: "file".to_owned(),
@@ -70,10 +63,9 @@ impl ModuleCode {
         })?;
         let max_section = MAX_SECTION.min(room as u64 / 2);
         let code = Self::new(Source::from_file(file)?, max_section)?;
-        let (size, limit) = (code.heap_bytes() as u64, room as u64);
-        match size <= limit {
+        match code.heap_bytes() <= room {
             true => Ok(code),
-            false => Err(CodeError::NoRoom { size, limit }),
+            false => Err(CodeError::NoRoom),
         }
     }
 
@@ -105,7 +97,11 @@ impl ModuleCode {
         });
         let debug_frame = elf.section(".debug_frame");
         let debug_frame = debug_frame.map(|section| elf.read(section, max_section));
-        let debug_frame = debug_frame.map_or(Ok(None), |read| if_room(read, max_section))?;
+        let debug_frame = match debug_frame.map_or(Ok(None), if_room) {
+            // Most functions are in the other section.
+            Err(_) if cfi.as_ref().is_some_and(is_useful) => None,
+            debug_frame => debug_frame?,
+        };
         let debug_cfi = debug_frame
             .map(|data| Cfi::build(SectionKind::DebugFrame, data.into(), place(0), is_code));
         Ok(Self {
@@ -246,7 +242,7 @@ fn eh_frame(
     max_section: u64,
 ) -> Result<Option<(u64, Vec<u8>)>, CodeError> {
     if let Some(section) = elf.section(".eh_frame") {
-        let data = if_room(elf.read(section, max_section), max_section)?;
+        let data = if_room(elf.read(section, max_section))?;
         return Ok(data.map(|data| (section.address, data)));
     }
     // The segment's end bounds it, a zero-length entry ends it.
@@ -255,13 +251,12 @@ fn eh_frame(
     };
     let read = size.min(max_section);
     let data = elf.read_range(format_args!(".eh_frame"), offset, read, max_section);
-    let Some(mut data) = if_room(data, max_section)? else {
+    let Some(mut data) = if_room(data)? else {
         return Ok(None);
     };
     let n = terminated_len(&data);
     if read < size.min(MAX_SECTION) && u32_at(&data, n) != Some(0) {
-        let limit = max_section;
-        return Err(CodeError::NoRoom { size, limit });
+        return Err(CodeError::NoRoom);
     }
     data.truncate(n);
     data.shrink_to_fit();
@@ -269,14 +264,9 @@ fn eh_frame(
 }
 
 /// What was read, unless it is damaged or larger than any real section.
-fn if_room(
-    read: Result<Vec<u8>, ElfError>,
-    max_section: u64,
-) -> Result<Option<Vec<u8>>, CodeError> {
+fn if_room(read: Result<Vec<u8>, ElfError>) -> Result<Option<Vec<u8>>, CodeError> {
     match read {
-        Err(ElfError::TooLarge { size, limit, .. }) if max_section < MAX_SECTION => {
-            Err(CodeError::NoRoom { size, limit })
-        }
+        Err(ElfError::TooLarge { size, .. }) if size <= MAX_SECTION => Err(CodeError::NoRoom),
         read => Ok(read.ok()),
     }
 }

@@ -109,9 +109,12 @@ fn open(
         path: mapping.path.clone(),
         reason,
     };
-    let copy = file.try_clone().map_err(|e| failed(e.to_string()))?;
-    let source = Source::from_file(copy).map_err(|e| failed(e.to_string()))?;
-    let (offsets, is_boring) = functions(source).map_err(failed)?;
+    let find = move || {
+        let copy = file.try_clone().map_err(|e| e.to_string())?;
+        let source = Source::from_file(copy).map_err(|e| e.to_string())?;
+        Ok::<_, String>((functions(source)?, file))
+    };
+    let ((offsets, is_boring), file) = files.in_time(mapping, find)?.map_err(failed)?;
     if is_boring {
         return Err(UprobeError::NotOpenSsl(mapping.path.clone()));
     }
