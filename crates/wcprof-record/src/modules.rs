@@ -4,7 +4,6 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use wcprof_host::Target;
 use wcprof_host::open::{NoFile, OpenError};
@@ -23,11 +22,6 @@ const MAX_IMAGES: usize = 2048;
 const MAX_PROBLEMS: usize = 64;
 /// What did not answer is tried again after this: longer than it takes to give up, and than it is left alone.
 const RETRY_NS: u64 = 100_000_000_000;
-
-/// After an attempt that took time in vain, none is made for any process.
-const BETWEEN_RETRIES_NS: u64 = 20_000_000_000;
-/// What is refused at once takes less.
-const IN_VAIN: Duration = Duration::from_millis(100);
 
 /// A module that stacks cannot be unwound through.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -104,7 +98,7 @@ pub(crate) struct Modules {
     files: TargetFiles,
     /// What is known of each image, by its first address.
     known: HashMap<u64, Known>,
-    /// When those are tried again whose files did not answer, `CLOCK_MONOTONIC` ns.
+    /// When those are to be tried again whose files did not answer, `CLOCK_MONOTONIC` ns. `None`: at the next update.
     retry_at: Option<u64>,
     /// Those whose files are held though they are mapped no more.
     unmapped: VecDeque<(Avma, Option<BuildId>)>,
@@ -167,15 +161,28 @@ impl Modules {
         }
     }
 
-    /// Whether modules are to be tried again.
-    pub(crate) fn retry_is_due(&self, now: u64, shared: &SharedFiles) -> bool {
-        self.retry_at.is_some_and(|at| at <= now) && shared.next_retry <= now
+    /// When modules are to be tried again.
+    pub(crate) fn retry_at(&self) -> Option<u64> {
+        self.retry_at
     }
 
-    /// Tries modules again later.
+    /// Tries them again at the next update.
+    pub(crate) fn retry(&mut self) {
+        self.retry_at = None;
+    }
+
+    /// As if no file had answered.
+    #[cfg(test)]
+    pub(crate) fn forget_answers(&mut self) {
+        let known = self.known.values_mut();
+        known.for_each(|known| known.retry = true);
+        self.retry_at = Some(0);
+    }
+
+    /// There is no update now.
     pub(crate) fn put_off(&mut self, now: u64) {
-        if let Some(at) = &mut self.retry_at {
-            *at = now.saturating_add(RETRY_NS);
+        if self.known.values().any(|known| known.retry) {
+            self.retry_at.get_or_insert(now.saturating_add(RETRY_NS));
         }
     }
 
@@ -196,10 +203,7 @@ impl Modules {
             ));
             keep_largest(&mut images);
         }
-        let retries = self.retry_is_due(now, shared);
-        if retries {
-            self.retry_at = None;
-        }
+        let retries = self.retry_at.is_none();
         let mut any = unwinder.set_foreign_code(foreign_code(mappings, &images));
         let current = images.iter().map(|image| (image.first.start.0, image));
         let current: HashMap<u64, &Image> = current.collect();
@@ -222,7 +226,6 @@ impl Modules {
             if before.is_some_and(|before| !(before.retry && retries)) {
                 continue;
             }
-            let began = Instant::now();
             let (code, retry) = self.read(&image, shared);
             if retry {
                 self.retry_at.get_or_insert(now.saturating_add(RETRY_NS));
@@ -230,9 +233,6 @@ impl Modules {
             if let Some(before) = self.known.get_mut(&start.0) {
                 before.retry = retry;
                 if code.is_none() {
-                    if began.elapsed() > IN_VAIN {
-                        shared.next_retry = now.saturating_add(BETWEEN_RETRIES_NS);
-                    }
                     continue;
                 }
                 let module = (start, before.key);
@@ -352,6 +352,7 @@ impl Modules {
                 None => {
                     let own = self.ids.values().map(|known| known.code_bytes).sum();
                     let room = shared.room(own, identity)?;
+                    // Without room it has its names.
                     let read = move || (ModuleCode::read(&file, room), file);
                     let (code, file) = files.in_time(mapping, read)?;
                     if let (Err(CodeError::NoRoom), Some(identity)) = (&code, identity) {
@@ -555,7 +556,7 @@ mod tests {
 
     /// Check that what all modules take is limited, and that those beyond have a reason: by their call frame
     /// information (with no room, or too little), and by their number. Then, as if they had not answered, that they are
-    /// tried again when it is time.
+    /// tried again when that is asked for.
     #[test]
     fn no_room() {
         let own = Target::open(wcprof_types::Pid(std::process::id() as i32)).unwrap();
@@ -586,12 +587,9 @@ mod tests {
             );
             (shared.max_files, shared.max_code_bytes) = (1000, 1 << 30);
             assert_eq!(update(&mut modules, &mut shared, RETRY_NS), (0, 1));
-            modules
-                .known
-                .values_mut()
-                .for_each(|known| known.retry = true);
-            modules.retry_at = Some(RETRY_NS);
-            assert_eq!(update(&mut modules, &mut shared, RETRY_NS - 1), (0, 1));
+            modules.forget_answers();
+            assert_eq!(update(&mut modules, &mut shared, RETRY_NS), (0, 1));
+            modules.retry();
             let (n_gone, n_read) = update(&mut modules, &mut shared, RETRY_NS);
             assert!(n_gone > 1 && n_read == n_gone, "{n_gone} {n_read}");
             assert!(modules.retry_at.is_none());

@@ -116,9 +116,9 @@ impl ProcessState {
         }
     }
 
-    /// Whether modules whose files did not answer are to be tried again.
-    pub(crate) fn retry_is_due(&self, now: u64, shared: &SharedFiles) -> bool {
-        self.modules.retry_is_due(now, shared)
+    /// Its modules.
+    pub(crate) fn modules(&mut self) -> &mut Modules {
+        &mut self.modules
     }
 
     /// Whether the mappings are to be read again for frames that are in no module.

@@ -109,6 +109,8 @@ pub(crate) struct Clock {
     last: u64,
     /// When the trace was written out last.
     flushed: u64,
+    /// Before, no modules are tried again.
+    next_retry: u64,
 }
 
 impl Clock {
@@ -292,9 +294,9 @@ impl<S: TraceSink> Recorder<S> {
     pub(crate) fn flush(&mut self) -> Result<(), RecordError> {
         self.note_threads()?;
         self.write_all_looks(Locks::take_all)?;
-        self.retry_modules()?;
         self.writer.set_stats(&self.stats())?;
         self.writer.flush()?;
+        self.retry_modules()?;
         let n_forgotten = self.processes.forget_ended(&self.writer);
         self.stacks.shared.folds.forgotten(n_forgotten);
         if self.writer.sweep_due() {
@@ -307,14 +309,21 @@ impl<S: TraceSink> Recorder<S> {
         Ok(())
     }
 
-    /// Reads modules whose files did not answer before.
+    /// Reads modules whose files did not answer before, of the process that has waited longest. That takes a tenth of
+    /// the time at most.
     fn retry_modules(&mut self) -> Result<(), RecordError> {
-        let now = monotonic_ns();
-        let shared = &mut self.stacks.shared;
-        for process in self.processes.iter_mut() {
-            if process.retry_is_due(now, shared) {
-                process.read_modules(now, &mut self.writer, shared)?;
-            }
+        let began = monotonic_ns();
+        if began < self.clock.next_retry {
+            return Ok(());
+        }
+        let waiting = self.processes.iter_mut();
+        let waiting = waiting.filter_map(|process| Some((process.modules().retry_at()?, process)));
+        let first = waiting.min_by_key(|(at, _)| *at);
+        if let Some((_, process)) = first.filter(|(at, _)| *at <= began) {
+            process.modules().retry();
+            process.read_modules(began, &mut self.writer, &mut self.stacks.shared)?;
+            let took = monotonic_ns().saturating_sub(began);
+            self.clock.next_retry = began.saturating_add(took.saturating_mul(10));
         }
         Ok(())
     }

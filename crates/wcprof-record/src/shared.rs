@@ -50,8 +50,6 @@ pub(crate) struct SharedFiles {
     pub(crate) max_code_bytes: usize,
     /// Files for which there was no more room than this.
     refused: HashMap<FileIdentity, usize>,
-    /// Before, no process tries again what did not answer, `CLOCK_MONOTONIC` ns.
-    pub(crate) next_retry: u64,
     pub(crate) folds: Folds,
 }
 
@@ -64,7 +62,6 @@ impl Default for SharedFiles {
             max_files: MAX_FILES,
             max_code_bytes: MAX_CODE_BYTES,
             refused: HashMap::new(),
-            next_retry: 0,
             folds: Folds::default(),
         }
     }
@@ -80,8 +77,8 @@ impl SharedFiles {
         self.known.insert(file, both);
     }
 
-    /// Bytes that the call frame information of one more file may take, or why it may not be read, for a process whose
-    /// modules take `own` bytes: they may take half of what the others leave.
+    /// Bytes that the call frame information of one more file may take, or why it may not be held, for a process whose
+    /// modules take `own` bytes: they may take half of what the others leave. 0 for a file that was refused as much.
     pub(crate) fn room(
         &mut self,
         own: usize,
@@ -105,10 +102,8 @@ impl SharedFiles {
             left = room(self);
         }
         let before = file.and_then(|file| self.refused.get(&file));
-        match left > before.copied().unwrap_or(0) {
-            true => Ok(left),
-            false => Err("call frame information of other files takes too much memory"),
-        }
+        let is_refused = before.is_some_and(|before| left <= *before);
+        Ok(if is_refused { 0 } else { left })
     }
 
     /// Notes that there was too little room for a file: it is not read again for as much.
@@ -116,7 +111,8 @@ impl SharedFiles {
         if self.refused.len() >= self.max_files {
             self.refused.clear();
         }
-        self.refused.insert(file, room);
+        let before = self.refused.entry(file).or_default();
+        *before = room.max(*before);
     }
 
     /// Notes that a file was read, and is held open from now on.
@@ -182,15 +178,16 @@ mod tests {
         let file = FileIdentity::of(&program);
         assert_eq!(shared.room(0, file), Ok(3 * bytes / 2));
         assert_eq!(shared.room(bytes, file), Ok(bytes));
-        assert!(shared.room(3 * bytes, None).is_err());
+        assert_eq!(shared.room(3 * bytes, None), Ok(0));
         shared.refuse(file.unwrap(), bytes);
-        assert!(shared.room(bytes, file).is_err());
-        assert!(shared.room(bytes, None).is_ok() && shared.room(0, file).is_ok());
+        assert_eq!(shared.room(bytes, file), Ok(0));
+        assert_eq!(shared.room(bytes, None), Ok(bytes));
+        assert_eq!(shared.room(0, file), Ok(3 * bytes / 2));
         assert!(ModuleCode::read(&program, 2 * bytes).is_ok());
         assert!(ModuleCode::read(&program, bytes - 1).is_err());
         let handle = Arc::new(Handle::Bytes(Vec::new()));
         shared.add(file.unwrap(), &code, &handle);
-        assert!(shared.room(3 * bytes, None).is_err());
+        assert_eq!(shared.room(3 * bytes, None), Ok(0));
         drop(code);
         assert_eq!(shared.room(3 * bytes, None), Ok(bytes / 2));
     }

@@ -175,3 +175,22 @@ fn unreadable() {
     let trace = reader.read_all().unwrap().0;
     assert_eq!(trace.tables.threads.len(), 2);
 }
+
+/// Check that modules which did not answer are read again while a recording runs, once.
+#[test]
+fn modules_again() {
+    let n_modules = |answers: bool| {
+        let mut recorder = recorder();
+        if !answers {
+            let processes = recorder.processes.iter_mut();
+            processes.for_each(|process| process.modules().forget_answers());
+        }
+        for _ in 0..3 {
+            recorder.flush().unwrap();
+        }
+        let bytes = recorder.finish("test").writer.into_inner();
+        let reader = TraceReader::from_reader(bytes.as_slice()).unwrap();
+        reader.read_all().unwrap().0.tables.modules.len()
+    };
+    assert_eq!(n_modules(false), 2 * n_modules(true));
+}

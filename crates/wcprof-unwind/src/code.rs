@@ -97,11 +97,7 @@ impl ModuleCode {
         });
         let debug_frame = elf.section(".debug_frame");
         let debug_frame = debug_frame.map(|section| elf.read(section, max_section));
-        let debug_frame = match debug_frame.map_or(Ok(None), if_room) {
-            // Most functions are in the other section.
-            Err(_) if cfi.as_ref().is_some_and(is_useful) => None,
-            debug_frame => debug_frame?,
-        };
+        let debug_frame = debug_frame.map_or(Ok(None), if_room)?;
         let debug_cfi = debug_frame
             .map(|data| Cfi::build(SectionKind::DebugFrame, data.into(), place(0), is_code));
         Ok(Self {
