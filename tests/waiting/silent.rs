@@ -1,6 +1,7 @@
 //! Memory of a target that never answers whoever reads it.
 
 use std::fs;
+use std::io::{self, Seek};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::mpsc::channel;
@@ -11,10 +12,12 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 use wcprof_testkit::{
-    Attach, Engine, RemoteProcess, Variant, fixture, has_capability, read_trace, skip, text,
-    wait_for_trace, wait_until, worker,
+    Attach, Engine, RemoteProcess, Variant, fixture, has_capability, interrupt, read_trace, skip,
+    text, wait_for_trace, wait_until, worker,
 };
 use wcprof_trace::Ending;
+
+use crate::jit::beside_hung_server;
 
 /// A recording that wcprof ended by itself.
 struct Ended {
@@ -199,4 +202,73 @@ pub(crate) fn file(engine: Engine) {
     wait_until("the process that was left behind lives", || {
         (!is_left()).then_some(())
     });
+}
+
+/// Check that Ctrl-C ends wcprof where its own output folder is on a server that never answers: its process is left behind.
+#[test]
+fn third_signal() {
+    if !has_capability() || !Path::new("/dev/fuse").exists() {
+        return skip("third_signal", "needs root and FUSE");
+    }
+    let target = RemoteProcess::start_command(
+        Command::new("unshare")
+            .arg("--mount")
+            .arg(fixture("eintr.c", Variant::NoFramePointers)),
+    );
+    let pid = target.pid().to_string();
+    // Who is left behind would hold the end of a pipe open.
+    let mut said = tempfile::tempfile().expect("temporary file");
+    let attach = || {
+        let mut wcprof = Command::new("nsenter")
+            .args(["--mount", "--target", &pid, env!("CARGO_BIN_EXE_wcprof")])
+            .args(["attach", &pid, "-d", "0", "-o", "/tmp/a.wct"])
+            .stderr(said.try_clone().expect("a descriptor"))
+            .spawn()
+            .expect("nsenter starts");
+        let worker = worker(&wcprof);
+        let wchan = format!("/proc/{worker}/wchan");
+        wait_until("it does not wait for the server", || {
+            let waits = fs::read_to_string(&wchan).ok()?;
+            waits.contains("request_wait_answer").then_some(())
+        });
+        // Until the time between two of them is long enough.
+        wait_until("wcprof does not end", || {
+            interrupt(&wcprof);
+            wcprof.try_wait().expect("it can be waited for")
+        })
+    };
+    let (ended, _) = beside_hung_server("lookups", target.pid(), attach);
+    said.rewind().expect("a file");
+    let said = io::read_to_string(said).expect("it is text");
+    assert_eq!(ended.code(), Some(130), "{said}");
+    assert!(said.contains("is left behind"), "{said}");
+}
+
+/// Check that neither a recording nor `check` waits for an admin socket whose path leads to a server that never answers.
+#[test]
+fn admin_socket() {
+    if !has_capability() || !Path::new("/dev/fuse").exists() {
+        return skip("admin_socket", "needs root and FUSE");
+    }
+    let folder = tempfile::tempdir_in("/tmp").expect("temporary folder");
+    let target = RemoteProcess::start_command(
+        Command::new("unshare")
+            .arg("--mount")
+            .arg(fixture("operations.c", Variant::NoFramePointers))
+            .arg(folder.path().join("osd.0.asok"))
+            .arg("answer"),
+    );
+    let pid = target.pid();
+    let engine = Engine::ProcfsOnly;
+    let both = || {
+        let attach = Attach::new(engine, pid).seconds(1.0).flags(&["--ceph"]);
+        let mut check = Command::new(env!("CARGO_BIN_EXE_wcprof"));
+        check.args(["check", &pid.to_string()]);
+        (attach.run(), check.output().expect("wcprof starts"))
+    };
+    let ((recording, check), _) = beside_hung_server("lookups", pid, both);
+    recording.assert_sound(engine);
+    for said in [recording.said(), text(&check.stdout)] {
+        assert!(said.contains("socket did not answer within 2 s"), "{said}");
+    }
 }

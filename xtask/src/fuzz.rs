@@ -278,7 +278,7 @@ fn minimize(target: &str) -> Result<()> {
     let kept = files(&minimal)?;
     ensure!(!kept.is_empty(), "nothing is left of {}", corpus.display());
     for path in files(&corpus)? {
-        if !file_name(&path).starts_with(BUG) {
+        if is_found(&file_name(&path)) {
             fs::remove_file(path)?;
         }
     }
@@ -288,6 +288,11 @@ fn minimize(target: &str) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether a fuzzer named it, by the SHA-1 of its content. What people made has a name that says what it is.
+fn is_found(name: &str) -> bool {
+    name.len() == 40 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 fn file_name(path: &Path) -> String {

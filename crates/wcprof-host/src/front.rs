@@ -29,6 +29,10 @@ const SIGNALS: [Signal; 5] = [
     Signal::SIGUSR1,
     Signal::SIGTERM,
 ];
+/// These end what the child does, one part after the other.
+const ENDS: [i32; 2] = [libc::SIGINT, libc::SIGTERM];
+/// Two of them end every part, unless the child hangs: one more ends it when it has had so long.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// A child with its result ends within this, unless one of its threads cannot.
 const END_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -124,6 +128,7 @@ fn in_child(front: Pid, mut result: PipeWriter, work: impl FnOnce() -> u8) -> ! 
 
 /// In the front process.
 fn wait(child: Pid, mut result: PipeReader, signals: &SignalFd) -> u8 {
+    let (mut n_ends, mut last_end) = (0, Instant::now());
     loop {
         let mut ready = [
             PollFd::new(signals.as_fd(), PollFlags::POLLIN),
@@ -133,17 +138,23 @@ fn wait(child: Pid, mut result: PipeReader, signals: &SignalFd) -> u8 {
         let has_result = ready[1].any().unwrap_or(false);
         let mut code = [0];
         if has_result && result.read_exact(&mut code).is_ok() {
-            if ended(child, END_TIMEOUT).is_none() {
-                let _ = writeln!(
-                    io::stderr(),
-                    "wcprof: process {child} is left behind: it ends when the file server that it waits for answers or ends"
-                );
-            }
+            leave(child);
             return code[0];
         }
         let mut is_signaled = false;
         while let Ok(Some(signal)) = signals.read_signal() {
             let signal = signal.ssi_signo.cast_signed();
+            if ENDS.contains(&signal) {
+                if n_ends == 2 && last_end.elapsed() >= PATIENCE {
+                    // SAFETY: as below.
+                    unsafe { libc::kill(child.as_raw_pid(), libc::SIGKILL) };
+                    leave(child);
+                    return 128 + signal as u8;
+                }
+                if n_ends < 2 {
+                    (n_ends, last_end) = (n_ends + 1, Instant::now());
+                }
+            }
             if signal != libc::SIGCHLD {
                 is_signaled = true;
                 // SAFETY: takes numbers. The child is not waited for yet: its number is its own.
@@ -157,6 +168,16 @@ fn wait(child: Pid, mut result: PipeReader, signals: &SignalFd) -> u8 {
         if is_signaled && is_zombie(child) {
             return ended(child, END_TIMEOUT).map_or(128 + libc::SIGKILL as u8, exit_code);
         }
+    }
+}
+
+/// Waits for the child's end, but for no other's.
+fn leave(child: Pid) {
+    if ended(child, END_TIMEOUT).is_none() {
+        let _ = writeln!(
+            io::stderr(),
+            "wcprof: process {child} is left behind: it ends when the file server that it waits for answers or ends"
+        );
     }
 }
 

@@ -209,6 +209,9 @@ impl<S: TraceSink> Running<S> {
                 "wcprof: {n} processes that started during the recording could not be recorded"
             );
         }
+        if self.pulse.gave_up_priority() {
+            message!("wcprof: {SLOW_TICKS}");
+        }
         let failed = recorded.failed;
         if let Some(stuck) = recorded.stuck {
             return Ok(Finished {
@@ -219,10 +222,9 @@ impl<S: TraceSink> Running<S> {
             });
         }
         let (end, punctuality) = join(self.sampling, "sampler")?;
-        let is_slow = punctuality == Punctuality::RealTime && self.pulse.gave_up_priority();
         Ok(Finished {
             failed,
-            remark: remark(options, &end, punctuality).or(is_slow.then(|| SLOW_TICKS.into())),
+            remark: remark(options, &end, punctuality),
             recorder,
             end,
         })

@@ -13,8 +13,11 @@ use nix::errno::Errno;
 use nix::unistd::gettid;
 use wcprof_types::{Avma, Pid, Tid};
 
-use wcprof_host::procfs::{parse_schedstat, read_file, task_state};
-use wcprof_host::read_memory_now;
+use wcprof_host::procfs::{Mappings, parse_schedstat, read_file, task_state};
+use wcprof_host::{Target, TargetError, read_memory_now};
+
+/// No memory has this address: it is past all that user code can have.
+const MAPPINGS: u64 = u64::MAX;
 
 /// Written by the sampler.
 #[derive(Debug, Default)]
@@ -23,7 +26,7 @@ pub struct Pulse {
     count: AtomicU64,
     /// Its thread.
     sampler: AtomicI32,
-    /// What it reads; the address is 0 while it reads nothing.
+    /// What it reads; the address is 0 while it reads nothing, and [`MAPPINGS`] for no memory.
     address: AtomicU64,
     pid: AtomicI32,
     /// The thread whose stack it is, or 0: a lock.
@@ -35,12 +38,12 @@ pub struct Pulse {
 /// What a sampler was doing when it stopped.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Stuck {
-    /// Process, thread (0: a lock of the process) and address; `None`: something else than memory.
+    /// Process, thread (0: a lock of the process) and address ([`MAPPINGS`]: these); `None`: something else.
     read: Option<(Pid, Tid, Avma)>,
 }
 
 impl Stuck {
-    /// The process whose memory does not answer, where it is that.
+    /// The process whose memory or mappings do not answer, where it is that.
     pub fn pid(&self) -> Option<Pid> {
         self.read.map(|(pid, ..)| pid)
     }
@@ -50,6 +53,12 @@ impl fmt::Display for Stuck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.read {
             None => "the kernel does not answer a question about the target".to_owned(),
+            Some((pid, _, Avma(MAPPINGS))) => {
+                return write!(
+                    f,
+                    "the mappings of pid {pid} do not answer (it holds their lock)"
+                );
+            }
             Some((pid, Tid(0), address)) => {
                 format!(
                     "a lock of pid {pid} is in memory that does not answer, at {:#x}",
@@ -90,12 +99,22 @@ impl Pulse {
         address: Avma,
         out: &mut [u8],
     ) -> Result<usize, Errno> {
+        self.asks((pid, tid), address, || read_memory_now(pid, address, out))
+    }
+
+    /// Reads the mappings of a target.
+    pub(super) fn mappings(&self, target: &Target) -> Result<Mappings, TargetError> {
+        let whose = (target.pid(), Tid(0));
+        self.asks(whose, Avma(MAPPINGS), || target.mappings_now())
+    }
+
+    fn asks<T>(&self, (pid, tid): (Pid, Tid), address: Avma, ask: impl FnOnce() -> T) -> T {
         self.pid.store(pid.0, Ordering::Relaxed);
         self.tid.store(tid.0, Ordering::Relaxed);
         self.address.store(address.0, Ordering::Relaxed);
-        let read = read_memory_now(pid, address, out);
+        let answer = ask();
         self.address.store(0, Ordering::Relaxed);
-        read
+        answer
     }
 
     pub(super) fn give_up_priority(&self) {
@@ -238,6 +257,9 @@ mod tests {
             text.contains("thread 7") && text.contains("0x1000"),
             "{text}"
         );
+        pulse.address.store(MAPPINGS, Ordering::Relaxed);
+        let text = watcher.check().expect("it still waits").to_string();
+        assert!(text.contains("the mappings of pid 5"), "{text}");
         assert_eq!(stuck.pid(), Some(Pid(5)));
         next.send(()).unwrap();
         begun.recv().unwrap();

@@ -1,10 +1,13 @@
 //! Where stacks end: the mapping that a stack pointer points into.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use wcprof_types::{Avma, Mapping};
 
 use wcprof_host::Target;
+
+use super::pulse::Pulse;
 
 /// The mappings are read again at most this often for stack pointers that none of them holds.
 const REFRESH_NS: u64 = 20_000_000;
@@ -21,13 +24,22 @@ pub(crate) struct StackRange {
 }
 
 /// Readable mappings of the target, by address.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct StackMap {
+    pulse: Arc<Pulse>,
     ranges: Vec<StackRange>,
     read_at: Option<u64>,
 }
 
 impl StackMap {
+    pub(crate) fn new(pulse: Arc<Pulse>) -> Self {
+        Self {
+            pulse,
+            ranges: Vec::new(),
+            read_at: None,
+        }
+    }
+
     /// First address after the mapping that holds `sp`; reads the mappings again where needed.
     pub(crate) fn limit(&mut self, target: &Target, sp: Avma, now: u64) -> Option<Avma> {
         self.range(target, sp, now).map(|found| found.range.end)
@@ -41,7 +53,7 @@ impl StackMap {
             return known;
         }
         self.read_at = Some(now);
-        if let Ok(mappings) = target.mappings_now() {
+        if let Ok(mappings) = self.pulse.mappings(target) {
             let readable = mappings.iter().filter(|m| m.readable);
             let range = |m: &Mapping| StackRange {
                 range: m.start..m.end,
@@ -75,7 +87,7 @@ mod tests {
     fn find() {
         let map = StackMap {
             ranges: [0x1000..0x2000, 0x3000..0x4000].map(stack_range).into(),
-            read_at: None,
+            ..StackMap::new(Arc::default())
         };
         assert_eq!(map.find(Avma(0x1000)), Some(stack_range(0x1000..0x2000)));
         assert_eq!(map.find(Avma(0x3fff)), Some(stack_range(0x3000..0x4000)));

@@ -55,8 +55,8 @@ impl Observed {
     fn new(target: Arc<Target>, pulse: Arc<Pulse>) -> Self {
         Self {
             fds: FdCache::new(target.pid()),
-            locks: LockWatch::new(target.pid(), pulse),
-            stack_map: StackMap::default(),
+            locks: LockWatch::new(target.pid(), Arc::clone(&pulse)),
+            stack_map: StackMap::new(pulse),
             exec_id: None,
             entry: Entry::Born,
             target,

@@ -12,6 +12,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use thiserror::Error;
 use wcprof_types::Pid;
 
+use crate::deadline::{Awaited, with_deadline};
 use crate::open::{OpenError, Root};
 
 /// Bytes of an answer that are read.
@@ -75,10 +76,8 @@ fn advice(error: &io::Error) -> &'static str {
 /// length precedes, 4 bytes big-endian.
 pub(super) fn ask(pid: Pid, path: &str, question: &[u8]) -> Result<Vec<u8>, NoAnswer> {
     let until = Instant::now() + ANSWER_TIME;
-    let mut stream = Timed {
-        stream: connect_to(pid, path)?,
-        until,
-    };
+    let stream = in_time(pid, path, connect_to)?;
+    let mut stream = Timed { stream, until };
     stream.write_all(question).map_err(failed)?;
     let mut length = [0; 4];
     stream.read_exact(&mut length).map_err(failed)?;
@@ -108,6 +107,17 @@ fn refused(path: &str) -> impl Fn(io::Error) -> NoAnswer {
     }
 }
 
+/// The process chose the path: it may lead to a server that never answers.
+fn in_time<T: Send + 'static>(
+    pid: Pid,
+    path: &str,
+    call: fn(Pid, &str) -> Result<T, NoAnswer>,
+) -> Result<T, NoAnswer> {
+    let path = path.to_owned();
+    let called = with_deadline(Awaited::Facts(pid), move || call(pid, &path));
+    called.unwrap_or(Err(NoAnswer::Late))
+}
+
 /// The socket at a path of a process, not connected to.
 fn handle(pid: Pid, path: &str) -> Result<OwnedFd, NoAnswer> {
     let root = Root::of_process(pid).map_err(refused(path))?;
@@ -116,6 +126,10 @@ fn handle(pid: Pid, path: &str) -> Result<OwnedFd, NoAnswer> {
 
 /// Whether wcprof may connect to it.
 pub(super) fn try_access(pid: Pid, path: &str) -> Result<(), NoAnswer> {
+    in_time(pid, path, access_now)
+}
+
+fn access_now(pid: Pid, path: &str) -> Result<(), NoAnswer> {
     let handle = handle(pid, path)?;
     let link = format!("/proc/self/fd/{}", handle.as_raw_fd());
     access(link, Access::WRITE_OK).map_err(|error| refused(path)(error.into()))

@@ -62,6 +62,11 @@ pub(super) fn run(
         trace: plan.state_dir.join("agent.wct"),
         ending: control.begin_recording(),
     };
+    let n_beyond = finder.targets().len().saturating_sub(MAX_TARGETS);
+    if n_beyond > 0 {
+        let text = format!("{n_beyond} processes beyond the first {MAX_TARGETS} are not recorded");
+        log::line(Level::Warning, &text);
+    }
     make_dir(&plan.state_dir)?;
     check_folder(&options.trace)?;
     note_targets(finder, figures);
