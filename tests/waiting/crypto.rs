@@ -573,7 +573,7 @@ fn hung_file_server() {
         .arg("--mount")
         .arg(fixture("eintr.c", Variant::NoFramePointers));
     let target = start_evil_by(&mut command, folder.path(), "FILES");
-    let calibrate = || calibrate(target.pid());
+    let calibrate = |_: &mut _| calibrate(target.pid());
     let (output, mark) = beside_hung_server("lookups", target.pid(), calibrate);
     assert!(mark.get("taken") > 0, "{}", text(&output.stderr));
     assert_fails(&output, 1, &["did not finish in time"]);

@@ -4,14 +4,13 @@ use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
-use std::sync::mpsc;
-use std::thread;
-use std::time::Duration;
 
 use wcprof_testkit::{
     Attach, Engine, Folded, Mark, RemoteProcess, Variant, assert_within, children, fixture,
     has_capability, skip,
 };
+
+use crate::silent::guard;
 
 pub(crate) fn code_without_a_file(engine: Engine) {
     let folder = tempfile::tempdir().expect("temporary folder");
@@ -146,7 +145,7 @@ pub(crate) fn hung_file_system(engine: Engine) {
                 .args([osd.as_path(), folder.path()])
                 .args(["--conf", "/tmp/ceph.conf"]),
         );
-        let attach = || Attach::new(engine, target.pid()).seconds(1.0).run();
+        let attach = |_: &mut _| Attach::new(engine, target.pid()).seconds(1.0).run();
         let (recording, mark) = beside_hung_server(mode, target.pid(), attach);
         assert_eq!(mark.get("taken") > 0, is_taken, "{mode}");
         // The target removes its perf map: with the server it would wait, too.
@@ -166,8 +165,12 @@ pub(crate) fn hung_file_system(engine: Engine) {
 }
 
 /// Does something while `/tmp` of a target is on a file system that does not answer, by a mode of the server. What was
-/// done, and the server's truth.
-pub(crate) fn beside_hung_server<T>(mode: &str, pid: i32, work: impl FnOnce() -> T) -> (T, Mark) {
+/// done, given the server, and the server's truth.
+pub(crate) fn beside_hung_server<T>(
+    mode: &str,
+    pid: i32,
+    work: impl FnOnce(&mut RemoteProcess) -> T,
+) -> (T, Mark) {
     // The target cannot remove the file itself from below the mount, and need not have made it.
     let map = Decoy(format!("/tmp/perf-{pid}.map"));
     let made = File::options().append(true).create(true).open(&map.0);
@@ -182,18 +185,10 @@ pub(crate) fn beside_hung_server<T>(mode: &str, pid: i32, work: impl FnOnce() ->
             .env_clear(),
     );
     // The end of the server frees whoever waits for it: then the test fails, but ends.
-    let (done, waits) = mpsc::channel::<()>();
-    let guard = thread::spawn(move || {
-        let in_time = waits.recv_timeout(Duration::from_secs(60)).is_ok();
-        let mark = in_time.then(|| server.mark());
-        server.close();
-        mark
-    });
-    let result = work();
-    // Fails only when it was not in time.
-    let _ = done.send(());
-    let mark = guard.join().expect("no panic");
-    let mark = mark.unwrap_or_else(|| panic!("{mode}: wcprof waited for the server"));
+    let (result, is_in_time) = guard(server.pid(), || work(&mut server));
+    assert!(is_in_time, "{mode}: wcprof waited for the server");
+    let mark = server.mark();
+    server.close();
     (result, mark)
 }
 

@@ -36,22 +36,26 @@ struct Silent {
     target: RemoteProcess,
 }
 
+/// Does something, and ends a process that does not answer if that takes more than a minute: then it was not in time.
+pub(crate) fn guard<T>(answering: i32, work: impl FnOnce() -> T) -> (T, bool) {
+    let (done, waits) = channel::<()>();
+    let guard = thread::spawn(move || {
+        let is_in_time = waits.recv_timeout(Duration::from_secs(60)).is_ok();
+        if !is_in_time {
+            let _ = kill(Pid::from_raw(answering), Signal::SIGKILL);
+        }
+        is_in_time
+    });
+    let result = work();
+    // The guard may have given up.
+    let _ = done.send(());
+    (result, guard.join().expect("no panic"))
+}
+
 impl Silent {
-    /// Does something, and ends who does not answer if that takes more than a minute: then it was not in time.
     fn guard<T>(&self, work: impl FnOnce() -> T) -> (T, bool) {
-        let answering = self.answering.as_ref().unwrap_or(&self.target).pid();
-        let (done, waits) = channel::<()>();
-        let guard = thread::spawn(move || {
-            let is_in_time = waits.recv_timeout(Duration::from_secs(60)).is_ok();
-            if !is_in_time {
-                let _ = kill(Pid::from_raw(answering), Signal::SIGKILL);
-            }
-            is_in_time
-        });
-        let result = work();
-        // The guard may have given up.
-        let _ = done.send(());
-        (result, guard.join().expect("no panic"))
+        let answering = self.answering.as_ref().unwrap_or(&self.target);
+        guard(answering.pid(), work)
     }
 
     /// Records it, makes it silent, and waits until wcprof ends by itself.
@@ -218,7 +222,7 @@ fn third_signal() {
     let pid = target.pid().to_string();
     // Who is left behind would hold the end of a pipe open.
     let mut said = tempfile::tempfile().expect("temporary file");
-    let attach = || {
+    let attach = |server: &mut RemoteProcess| {
         let mut wcprof = Command::new("nsenter")
             .args(["--mount", "--target", &pid, env!("CARGO_BIN_EXE_wcprof")])
             .args(["attach", &pid, "-d", "0", "-o", "/tmp/a.wct"])
@@ -230,6 +234,10 @@ fn third_signal() {
         wait_until("it does not wait for the server", || {
             let waits = fs::read_to_string(&wchan).ok()?;
             waits.contains("request_wait_answer").then_some(())
+        });
+        // Until then a signal ends the wait.
+        wait_until("the server does not take the request", || {
+            (server.mark().get("taken") > 0).then_some(())
         });
         // Until the time between two of them is long enough.
         wait_until("wcprof does not end", || {
@@ -260,7 +268,7 @@ fn admin_socket() {
     );
     let pid = target.pid();
     let engine = Engine::ProcfsOnly;
-    let both = || {
+    let both = |_: &mut _| {
         let attach = Attach::new(engine, pid).seconds(1.0).flags(&["--ceph"]);
         let mut check = Command::new(env!("CARGO_BIN_EXE_wcprof"));
         check.args(["check", &pid.to_string()]);

@@ -31,7 +31,7 @@ const SIGNALS: [Signal; 5] = [
 ];
 /// These end what the child does, one part after the other.
 const ENDS: [i32; 2] = [libc::SIGINT, libc::SIGTERM];
-/// Two of them end every part, unless the child hangs: one more ends it when it has had so long.
+/// How long the child has after two of them. Then it hangs, and one more ends it.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// A child with its result ends within this, unless one of its threads cannot.
 const END_TIMEOUT: Duration = Duration::from_millis(500);

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use wcprof_host::Target;
-use wcprof_host::open::{NoFile, OpenError};
+use wcprof_host::open::OpenError;
 use wcprof_trace::model::{Module, ModuleId, ProcessId};
 use wcprof_types::{Avma, BuildId, LoadBias, Mapping, Svma};
 use wcprof_unwind::{CodeError, ModuleCode, ModuleKey, Unwinder};
@@ -56,20 +56,20 @@ struct Unread {
     retry: bool,
 }
 
-impl From<OpenError> for Unread {
-    fn from(error: OpenError) -> Self {
+impl Unread {
+    fn for_good(reason: impl ToString) -> Self {
         Self {
-            retry: matches!(error.reason, NoFile::NoAnswer | NoFile::NotAsked),
-            reason: error.to_string(),
+            reason: reason.to_string(),
+            retry: false,
         }
     }
 }
 
-impl From<&str> for Unread {
-    fn from(reason: &str) -> Self {
+impl From<OpenError> for Unread {
+    fn from(error: OpenError) -> Self {
         Self {
-            reason: reason.to_owned(),
-            retry: false,
+            retry: error.reason.is_silence(),
+            ..Self::for_good(error)
         }
     }
 }
@@ -338,7 +338,8 @@ impl Modules {
     ) -> Result<Arc<ModuleCode>, Unread> {
         let files = &self.files.files;
         let (code, handle) = if image.first.path == "[vdso]" {
-            let bytes = files.vdso(&image.first).ok_or("unreadable")?;
+            let bytes = files.vdso(&image.first);
+            let bytes = bytes.ok_or_else(|| Unread::for_good("unreadable"))?;
             let code = ModuleCode::parse(&bytes).map(|code| shared.modules.intern(code));
             (code, Arc::new(Handle::Bytes(bytes)))
         } else {
@@ -351,7 +352,7 @@ impl Modules {
                 Some((code, handle)) => (Ok(code), handle),
                 None => {
                     let own = self.ids.values().map(|known| known.code_bytes).sum();
-                    let room = shared.room(own, identity)?;
+                    let room = shared.room(own, identity).map_err(Unread::for_good)?;
                     // Without room it has its names.
                     let read = move || (ModuleCode::read(&file, room), file);
                     let (code, file) = files.in_time(mapping, read)?;
@@ -371,7 +372,7 @@ impl Modules {
         let build_id = code.as_ref().ok().and_then(|code| code.build_id().cloned());
         let key = (image.first.start, build_id);
         self.files.handles.insert(key, handle);
-        code.map_err(|e| Unread::from(&*e.to_string()))
+        code.map_err(Unread::for_good)
     }
 }
 

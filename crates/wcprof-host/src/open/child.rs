@@ -145,6 +145,14 @@ impl Child {
         Err(NoFile::NoAnswer)
     }
 
+    /// It did not answer.
+    pub(super) fn silence(&self) -> Silent {
+        Silent {
+            pid: self.pid,
+            since: Instant::now(),
+        }
+    }
+
     fn is_runnable(&self) -> bool {
         self.pid
             .is_some_and(|pid| is_runnable(&pid.as_raw_pid().to_string()))
@@ -159,14 +167,6 @@ pub(super) struct Silent {
 }
 
 impl Silent {
-    /// Leaves a child behind.
-    pub(super) fn new(child: Child) -> Self {
-        Self {
-            pid: child.pid,
-            since: Instant::now(),
-        }
-    }
-
     /// Whether another one may be asked: a while later, and if nobody holds this one any more.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.since) >= PAUSE

@@ -294,10 +294,9 @@ impl LiveFiles {
             return Err(NoFile::NoAnswer);
         };
         let opened = child.open(request);
-        if let Err(NoFile::NoAnswer) = opened
-            && let Lookups::Running(child) = std::mem::replace(&mut *lookups, Lookups::NotStarted)
-        {
-            *lookups = Lookups::Hung(Silent::new(child));
+        if let Err(NoFile::NoAnswer) = opened {
+            // The child is ended, or left behind.
+            *lookups = Lookups::Hung(child.silence());
         }
         opened
     }

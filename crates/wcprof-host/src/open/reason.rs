@@ -71,6 +71,11 @@ pub enum NoFile {
 }
 
 impl NoFile {
+    /// Whether there may be an answer later.
+    pub fn is_silence(&self) -> bool {
+        matches!(self, Self::NoAnswer | Self::NotAsked)
+    }
+
     /// The error for this path.
     pub fn at(self, path: impl Into<PathBuf>) -> OpenError {
         OpenError {

@@ -98,9 +98,8 @@ impl Tree {
 
     /// Notes that a file was not opened, and why.
     pub(super) fn not_opened(&self, path: &str, reason: &NoFile) {
-        if matches!(reason, NoFile::NoAnswer | NoFile::NotAsked) {
-            self.is_silent.set(true);
-        }
+        self.is_silent
+            .set(self.is_silent.get() || reason.is_silence());
         self.left_out(path, reason.to_string());
     }
 
