@@ -118,15 +118,19 @@ pub(crate) fn userfaultfd(engine: Engine) {
     }
 }
 
-/// A file server over `/tmp` that answers no read, and what runs beside it, by a program and the path of a file there.
-fn start(name: &str, command: impl FnOnce(&str, &str) -> Command) -> Silent {
+/// A file server over `/tmp`, of this mode and with one file, and what runs beside it, by a program and the file's path.
+fn start(
+    (mode, content): (&str, &[u8]),
+    name: &str,
+    command: impl FnOnce(&str, &str) -> Command,
+) -> Silent {
     let file = format!("/tmp/perf-{name}.map");
-    fs::write(&file, "").expect("temporary file");
+    fs::write(&file, content).expect("temporary file");
     let server = RemoteProcess::start_command(
         Command::new("unshare")
             .arg("--mount")
             .arg(fixture("hung_fuse.c", Variant::NoFramePointers))
-            .args(["reads", name])
+            .args([mode, name])
             .env_clear(),
     );
     fs::remove_file(&file).expect("temporary file");
@@ -144,15 +148,23 @@ fn start(name: &str, command: impl FnOnce(&str, &str) -> Command) -> Silent {
     }
 }
 
-/// A module on overlayfs, a layer of which is on a server that answers no read: it costs the stacks through it.
-pub(crate) fn layer(engine: Engine) {
-    if !has_capability() || !Path::new("/dev/fuse").exists() {
-        return skip("silent::layer", "needs root and FUSE");
-    }
+/// Why there is no [`above`].
+fn no_layers() -> Option<&'static str> {
     let known = fs::read_to_string("/proc/filesystems").expect("/proc is there");
-    if !known.contains("overlay") {
-        return skip("silent::layer", "this kernel has no overlayfs");
+    let has_fuse = has_capability() && Path::new("/dev/fuse").exists();
+    match known.contains("overlay") {
+        _ if !has_fuse => Some("needs root and FUSE"),
+        false => Some("this kernel has no overlayfs"),
+        true => None,
     }
+}
+
+/// What [`start`] starts on overlayfs above such a server: a shell command, by the program and the file's path there.
+fn above(
+    server: (&str, &[u8]),
+    name: &str,
+    command: impl FnOnce(&str, &str) -> String,
+) -> (Silent, TempDir) {
     let folder = tempfile::tempdir_in("/var/tmp").expect("temporary folder");
     let at = |name: &str| {
         let path = folder.path().join(name);
@@ -160,15 +172,26 @@ pub(crate) fn layer(engine: Engine) {
         path.to_str().expect("it is text").to_owned()
     };
     let (empty, merged) = (at("empty"), at("merged"));
+    let silent = start(server, name, |program, file| {
+        let file = file.replace("/tmp", &merged);
+        let command = command(program, &file);
+        let script =
+            format!("mount -t overlay none -o lowerdir=/tmp:{empty} {merged} && exec {command}");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script]);
+        shell
+    });
+    (silent, folder)
+}
+
+/// A module on overlayfs, a layer of which is on a server that answers no read: it costs the stacks through it.
+pub(crate) fn layer(engine: Engine) {
+    if let Some(reason) = no_layers() {
+        return skip("silent::layer", reason);
+    }
     let name = format!("layer-{}", engine.name());
-    let silent = start(&name, |program, file| {
-        let file = Path::new(file).file_name().expect("it is a file").display();
-        let script = format!(
-            "mount -t overlay none -o lowerdir=/tmp:{empty} {merged} && exec {program} module {merged}/{file}"
-        );
-        let mut command = Command::new("sh");
-        command.args(["-c", &script]);
-        command
+    let (silent, _folder) = above(("reads", b""), &name, |program, file| {
+        format!("{program} module {file}")
     });
     let attach = Attach::new(engine, silent.target.pid()).seconds(1.0);
     let (recording, is_in_time) = silent.guard(|| attach.run());
@@ -185,6 +208,32 @@ pub(crate) fn layer(engine: Engine) {
     assert!(is_layered || named.total() > 0, "{}", thread.show());
 }
 
+/// Check that a recording has the names of the other modules where the server of one ends after it was opened: the process
+/// that reads it, which no signal ends, is left behind.
+#[test]
+#[ignore = "long: with --full"]
+fn leaving() {
+    if let Some(reason) = no_layers() {
+        return skip("leaving", reason);
+    }
+    let program =
+        fs::read(fixture("spin.c", Variant::NoFramePointers)).expect("the fixture is there");
+    let (mut silent, _folder) = above(("leaving", &program), "leaving", |_, file| file.to_owned());
+    let attach = Attach::new(Engine::ProcfsOnly, silent.target.pid());
+    let (child, folder) = attach.seconds(1.0).spawn();
+    wait_for_trace(&folder);
+    let server = silent.answering.as_mut().expect("it was started");
+    server.send_line("SILENCE");
+    server.answer("MARK");
+    let wait = || child.wait_with_output().expect("wcprof can be waited for");
+    let (output, is_in_time) = silent.guard(wait);
+    let said = text(&output.stderr);
+    assert!(is_in_time, "wcprof waited: {said}");
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let named = "in perf-leaving.map: its files were not read: the process that reads it did not get on for 10 s";
+    assert!(said.contains(named) && !said.contains("libc.so"), "{said}");
+}
+
 /// A thread's stack in a mapped file whose server answers no read: the process that waits for it is left behind,
 /// and ends with the server.
 pub(crate) fn file(engine: Engine) {
@@ -192,7 +241,7 @@ pub(crate) fn file(engine: Engine) {
         return skip("silent::file", "needs root and FUSE");
     }
     let name = format!("silent-{}", engine.name());
-    let mut silent = start(&name, |program, file| {
+    let mut silent = start(("reads", b""), &name, |program, file| {
         let mut command = Command::new(program);
         command.args(["file", file]);
         command

@@ -1,4 +1,4 @@
-//! A call about a process that may never return to its result, or to none after 2 s.
+//! A call about a process or a file that may never return to its result, or to none after 2 s.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -34,6 +34,10 @@ pub(crate) enum Awaited {
     Files(Pid),
     /// Files that tell what it is.
     Facts(Pid),
+    /// Files on a mount, by its id.
+    Mount(u64),
+    /// Files of this machine, by name.
+    Host,
 }
 
 /// How far a thread is that reads files.
@@ -108,7 +112,7 @@ struct Caller {
     tid: Tid,
 }
 
-/// Makes a call about a process on another thread. One that does not return in time, nor gets on with the files that it
+/// Makes a call on another thread. One that does not return in time, nor gets on with the files that it
 /// reads, is left behind with its thread, and gives `None`, as every other call that waits for the same does until it has
 /// returned, and a minute is over.
 pub(crate) fn with_deadline<T: Send + 'static>(
@@ -133,7 +137,10 @@ pub(crate) fn with_deadline<T: Send + 'static>(
         }
         let (tid, mut reading) = {
             let caller = caller.as_ref()?;
-            let reads = matches!(awaited, Awaited::Files(_) | Awaited::Facts(_));
+            let reads = !matches!(
+                awaited,
+                Awaited::Memory(_) | Awaited::Lock(_) | Awaited::Root(_)
+            );
             let reading = reads.then(|| Reading::new(caller.tid));
             caller.calls.send(call).ok()?;
             (caller.tid, reading)

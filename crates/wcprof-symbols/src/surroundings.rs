@@ -8,11 +8,12 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use dwarf_stream::elf::ElfFile;
+use wcprof_host::open::open_regular_in_time;
 use wcprof_types::BuildId;
 
 use crate::cache_key::CacheKey;
 use crate::debuginfod::Artifact;
-use crate::files::{OpenError, open_regular};
+use crate::files::OpenError;
 use crate::options::SymbolOptions;
 use crate::report::Problem;
 
@@ -42,7 +43,7 @@ pub(crate) struct ThisMachine<'o>(pub(crate) &'o SymbolOptions);
 
 impl Surroundings for ThisMachine<'_> {
     fn open(&self, path: &Path) -> Result<File, OpenError> {
-        open_regular(path)
+        open_regular_in_time(path)
     }
 
     fn fetch(

@@ -12,10 +12,12 @@
 //! - A child process looks up what may be on a server that hangs. It is left behind if nobody answers.
 
 mod child;
+mod in_time;
 mod live;
 mod reason;
 mod regular;
 
+pub use in_time::{look_in_time, open_regular_in_time};
 pub use live::{HeldFile, LiveFiles};
 pub use reason::{NoFile, OpenError};
 pub(crate) use regular::open_handle;

@@ -38,6 +38,13 @@ pub(crate) fn is_runnable(folder: &str) -> bool {
     task_state(folder) == Some('R')
 }
 
+/// Whether a thread of a process runs or waits for a CPU.
+pub fn has_runnable_thread(pid: Pid) -> bool {
+    let tids = list_threads(pid).unwrap_or_default();
+    tids.iter()
+        .any(|tid| is_runnable(&format!("{pid}/task/{tid}")))
+}
+
 /// All processes of wcprof's pid namespace, ascending.
 pub fn list_processes() -> Vec<i32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -32,11 +33,13 @@ pub trait NamingProcess: Sync {
     /// Ends it.
     fn kill(&self);
 
-    /// Waits for its end, and says how it ended, as in "it `took too long`".
+    /// Says how it ended, as in "it `took too long`". It was killed; one that does not end even so is left behind.
     fn wait(&self) -> String;
 
-    /// Called many times a second while it runs.
-    fn tick(&self) {}
+    /// Called many times a second while it runs; returns whether it may go on. It may wait for an answer.
+    fn tick(&self, _is_answered: bool) -> bool {
+        true
+    }
 }
 
 /// Starts a process that talks on a socket.
@@ -110,6 +113,7 @@ pub fn symbolize_confined(
             options,
             states,
             stamps: Mutex::new(HashSet::new()),
+            n_answering: AtomicUsize::new(0),
         };
         let ended = match options.cancel.is_cancelled() {
             true => CANCELLED.to_owned(),
@@ -194,24 +198,31 @@ fn serve(
         sockets.push(own);
     }
     sockets.push(socket);
+    // One that does not end keeps its sockets open.
+    let end = || {
+        process.kill();
+        for socket in &sockets {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    };
     thread::scope(|scope| {
         let (done, is_done) = channel::<()>();
         let ticking = move || {
             while let Err(RecvTimeoutError::Timeout) = is_done.recv_timeout(CANCEL_INTERVAL) {
-                if options.cancel.is_cancelled() {
-                    process.kill();
+                let may_go_on = process.tick(server.is_answering());
+                if options.cancel.is_cancelled() || !may_go_on {
+                    end();
                 }
-                process.tick();
             }
         };
         thread::Builder::new().spawn_scoped(scope, ticking)?;
-        let serve = |socket: UnixStream| {
+        let serve = |socket| {
             // One that is not understood must not go on with the other sockets.
-            let serve = move || server.serve(&socket).inspect_err(|_| process.kill());
+            let serve = move || server.serve(socket).inspect_err(|_| end());
             thread::Builder::new().spawn_scoped(scope, serve)
         };
-        let threads: io::Result<Vec<_>> = sockets.into_iter().map(serve).collect();
-        let threads = threads.inspect_err(|_| process.kill())?;
+        let threads: io::Result<Vec<_>> = sockets.iter().map(serve).collect();
+        let threads = threads.inspect_err(|_| end())?;
         let results = threads.into_iter().map(|thread| {
             let result = thread.join();
             result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))

@@ -10,10 +10,11 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{MemfdFlags, memfd_create};
+use wcprof_host::open::look_in_time;
 use wcprof_types::BuildId;
 
 use super::messages::{Reply, Request};
@@ -21,7 +22,7 @@ use super::wire::{receive, send};
 use crate::cache::is_sound;
 use crate::cache_key::{CacheKey, stamp};
 use crate::debuginfod::{Artifact, check_free};
-use crate::files::{ModuleFile, ModuleFiles, OpenError};
+use crate::files::{ModuleFile, ModuleFiles, NoFile, OpenError};
 use crate::options::SymbolOptions;
 use crate::query::{ModuleQuery, ModuleSymbols};
 use crate::surroundings::{Surroundings, ThisMachine};
@@ -39,6 +40,8 @@ pub(super) struct Server<'s> {
     pub(super) states: Vec<State>,
     /// Stamps of the files that were handed out.
     pub(super) stamps: Mutex<HashSet<String>>,
+    /// Threads that make an answer.
+    pub(super) n_answering: AtomicUsize,
 }
 
 /// How far a module is.
@@ -56,11 +59,19 @@ impl Server<'_> {
     /// When it says what the program never says.
     pub(super) fn serve(&self, socket: &UnixStream) -> io::Result<()> {
         while let Some((request, _)) = receive(socket, MAX_MESSAGE)? {
-            if let Some((reply, file)) = self.answer(request)? {
-                send(socket, &reply, file.as_ref().map(AsFd::as_fd))?;
-            }
+            self.n_answering.fetch_add(1, Ordering::Relaxed);
+            let answered = self.answer(request).and_then(|answer| match answer {
+                Some((reply, file)) => send(socket, &reply, file.as_ref().map(AsFd::as_fd)),
+                None => Ok(()),
+            });
+            self.n_answering.fetch_sub(1, Ordering::Relaxed);
+            answered?;
         }
         Ok(())
+    }
+
+    pub(super) fn is_answering(&self) -> bool {
+        self.n_answering.load(Ordering::Relaxed) > 0
     }
 
     fn answer(&self, request: Request) -> io::Result<Option<(Reply, Option<File>)>> {
@@ -126,20 +137,21 @@ impl Server<'_> {
 
     /// A file for the process; an empty one in place of what is no ELF file.
     fn hand_out(&self, opened: Result<File, OpenError>) -> (Reply, Option<File>) {
-        let opened = opened.and_then(|file| {
-            let mut magic = [0; ELF_MAGIC.len()];
-            let is_elf = file.read_exact_at(&mut magic, 0).is_ok() && magic == ELF_MAGIC;
-            let empty = || in_memory(&[]).map_err(|e| crate::files::NoFile::from(e).at(""));
-            if is_elf { Ok(file) } else { empty() }
+        let looked = opened.map_err(|error| error.reason).and_then(|file| {
+            let (is_elf, stamp) = look_in_time(&file, |file| (is_elf(file), stamp(file)))?;
+            Ok(match is_elf {
+                true => (file, stamp),
+                false => (in_memory(&[])?, None),
+            })
         });
-        match opened {
-            Ok(file) => {
-                self.note(&file);
+        match looked {
+            Ok((file, stamp)) => {
+                self.note(stamp);
                 (Reply::File, Some(file))
             }
-            Err(error) => {
-                let is_not_found = error.is_not_found();
-                let reason = error.reason.to_string();
+            Err(reason) => {
+                let is_not_found = matches!(reason, NoFile::NotFound);
+                let reason = reason.to_string();
                 (
                     Reply::NoFile {
                         is_not_found,
@@ -168,7 +180,7 @@ impl Server<'_> {
             None => (None, None),
         };
         if let Some(file) = &file {
-            self.note(file);
+            self.note(stamp(file));
         }
         let reply = Reply::Fetched {
             path: path.as_deref().map(Into::into),
@@ -177,10 +189,10 @@ impl Server<'_> {
         (reply, file)
     }
 
-    /// Notes that the process has a file.
-    fn note(&self, file: &File) {
+    /// Notes that the process has the file with this stamp.
+    fn note(&self, stamp: Option<String>) {
         let mut stamps = self.stamps.lock().unwrap_or_else(PoisonError::into_inner);
-        stamps.extend(stamp(file));
+        stamps.extend(stamp);
     }
 
     fn has_handed_out(&self, key: &CacheKey) -> bool {
@@ -202,6 +214,11 @@ fn spill(size: u64) -> (Reply, Option<File>) {
             (reply, None)
         }
     }
+}
+
+fn is_elf(file: &File) -> bool {
+    let mut magic = [0; ELF_MAGIC.len()];
+    file.read_exact_at(&mut magic, 0).is_ok() && magic == ELF_MAGIC
 }
 
 fn in_memory(bytes: &[u8]) -> io::Result<File> {

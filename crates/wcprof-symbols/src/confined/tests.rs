@@ -1,8 +1,11 @@
 //! Names by processes that are threads here: an honest one, and some that end or lie.
 
+use std::fs::File;
 use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -13,7 +16,7 @@ use super::messages::{Reply, Request, Start, WireModule};
 use super::names::Names;
 use super::wire::{expect, send};
 use super::{Confinement, NamingProcess, run_confined, symbolize_confined};
-use crate::files::{LocalFiles, ModuleIdentity};
+use crate::files::{LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, OpenError};
 use crate::module::{symbolize_modules, unnamed};
 use crate::options::{Inlines, SymbolOptions};
 use crate::query::{ModuleQuery, ModuleSymbols};
@@ -133,7 +136,7 @@ fn names_of(symbols: &[ModuleSymbols]) -> Vec<&str> {
 #[test]
 fn like_here() {
     let program = std::env::current_exe().unwrap();
-    let elf = ElfFile::from_file(std::fs::File::open(&program).unwrap()).unwrap();
+    let elf = ElfFile::from_file(File::open(&program).unwrap()).unwrap();
     let build_id = elf.build_id().and_then(|id| BuildId::new(&id));
     let text = elf.section(".text").unwrap();
     let addresses = (0..200).map(|i| text.address + i * (text.size / 200));
@@ -198,7 +201,7 @@ fn holes() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.so");
     std::fs::write(&path, b"\x7fELF").unwrap();
-    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    let file = File::options().write(true).open(&path).unwrap();
     file.set_len(1 << 43).unwrap();
     let queries = [query(path.to_str().unwrap(), BuildId::new(&[1; 20]), &[1])];
     let sizes = Arc::new(Mutex::new(Vec::new()));
@@ -303,6 +306,74 @@ fn not_started() {
         text.ends_with("could not be started: no processes"),
         "{text}"
     );
+}
+
+/// A process that keeps its socket open, also when it is killed, and gets on no more after the first answer.
+struct Stuck {
+    _socket: UnixStream,
+    /// Its request is being answered.
+    is_answered: Arc<AtomicBool>,
+    has_answer: Arc<AtomicBool>,
+}
+
+impl NamingProcess for Stuck {
+    fn kill(&self) {}
+
+    fn wait(&self) -> String {
+        "was left behind".to_owned()
+    }
+
+    fn tick(&self, is_answered: bool) -> bool {
+        self.is_answered.fetch_or(is_answered, Ordering::SeqCst);
+        is_answered || !self.has_answer.load(Ordering::SeqCst)
+    }
+}
+
+/// Answers when the process has been told that it may wait.
+struct Slow(Arc<AtomicBool>);
+
+impl ModuleFiles for Slow {
+    fn open(&self, module: &ModuleIdentity) -> Result<ModuleFile, OpenError> {
+        while !self.0.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        LocalFiles.open(module)
+    }
+
+    fn open_path(&self, module: &ModuleIdentity, path: &Path) -> Result<File, OpenError> {
+        LocalFiles.open_path(module, path)
+    }
+}
+
+/// Check that a process which gets on no more, and does not even end when it is killed, is left behind, but not while
+/// it waits for an answer.
+#[test]
+fn left_behind() {
+    let queries = [query("a", None, &[1])];
+    let (is_answered, has_answer) = <(Arc<AtomicBool>, Arc<AtomicBool>)>::default();
+    let files = Slow(is_answered.clone());
+    let symbols = symbolize_confined(&queries, &files, &options(), &|socket| {
+        let _socket = socket.try_clone()?;
+        let flag = has_answer.clone();
+        std::thread::spawn(move || {
+            send(&socket, &Confinement::default(), None).unwrap();
+            expect::<Start>(&socket, 1 << 20).unwrap();
+            // The second one is given up before that.
+            let _ = send(&socket, &Request::Module { module: 0 }, None);
+            let answer = expect::<Reply>(&socket, 1 << 20);
+            let is_first = matches!(answer, Ok((Reply::NoFile { .. }, None)));
+            flag.fetch_or(is_first, Ordering::SeqCst);
+        });
+        Ok(Box::new(Stuck {
+            _socket,
+            is_answered: is_answered.clone(),
+            has_answer: has_answer.clone(),
+        }))
+    });
+    assert!(has_answer.load(Ordering::SeqCst));
+    assert_eq!(names_of(&symbols), ["a+0x1"]);
+    let text = symbols[0].report.problems[0].to_string();
+    assert!(text.ends_with("it was left behind"), "{text}");
 }
 
 /// Check that a process which never answers is ended when the user wants no more names.

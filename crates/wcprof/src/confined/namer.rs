@@ -11,7 +11,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::mpsc::channel;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -25,6 +27,7 @@ use nix::time::{ClockId, clock_getcpuclockid};
 use nix::unistd::{Pid, Uid, chdir, chroot, fchdir};
 use seccompiler::SeccompCmpOp;
 use wcprof_capture::give_way;
+use wcprof_host::procfs::has_runnable_thread;
 use wcprof_host::sys::keep_capabilities;
 use wcprof_symbols::{Confinement, NamingProcess, SymbolOptions, run_confined};
 
@@ -46,6 +49,10 @@ const SECONDS_PER_FILE: u64 = 5;
 const SECONDS_PER_MIB: u64 = 4;
 /// However large a file is, it gives no more CPU time than this: enough for some tens of GiB.
 const MAX_SECONDS_PER_FILE: u64 = 1200;
+/// A process that takes no CPU time for so long, though one could have it, waits for a file system that has gone.
+const MAX_REST: Duration = Duration::from_secs(10);
+/// A killed process has ended by then, or waits for such a file system.
+const MAX_ENDING: Duration = Duration::from_secs(2);
 const OPEN_FILES: u64 = 1024;
 /// Tables that do not fit into memory go into files that the parent makes.
 const MAX_FILE: u64 = 8 << 30;
@@ -224,11 +231,12 @@ pub(crate) fn start(
         // Before it is told what to do. Without that it has its pace.
         give_way(pid);
     }
-    let paced = pace.and_then(|pace| Some((pace, clock_getcpuclockid(pid).ok()?)));
     Ok(Box::new(Namer {
-        child: Mutex::new(child),
+        child: Mutex::new(Some(child)),
         pid,
-        paced,
+        clock: clock_getcpuclockid(pid).ok(),
+        pace,
+        rest: Mutex::new(Rest::new()),
     }))
 }
 
@@ -253,37 +261,98 @@ impl Pace {
     }
 }
 
+/// Since when a process has not moved on.
+struct Rest {
+    since: Instant,
+    /// CPU time that it had taken by then.
+    taken: Duration,
+}
+
+impl Rest {
+    fn new() -> Self {
+        Self {
+            since: Instant::now(),
+            taken: Duration::ZERO,
+        }
+    }
+
+    /// Whether it has lasted too long. With `may_rest` the process waits for nobody but wcprof.
+    fn is_too_long(&mut self, taken: Duration, may_rest: bool) -> bool {
+        if may_rest || taken != self.taken {
+            (self.since, self.taken) = (Instant::now(), taken);
+        }
+        self.since.elapsed() >= MAX_REST
+    }
+}
+
 struct Namer {
-    child: Mutex<Child>,
+    /// Until its end is waited for.
+    child: Mutex<Option<Child>>,
     pid: Pid,
-    /// Its pace, and the clock of its CPU time.
-    paced: Option<(Pace, ClockId)>,
+    /// Of its CPU time.
+    clock: Option<ClockId>,
+    pace: Option<Pace>,
+    rest: Mutex<Rest>,
+}
+
+impl Namer {
+    fn rest(&self) -> MutexGuard<'_, Rest> {
+        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl NamingProcess for Namer {
     fn kill(&self) {
         let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
-        // Fails only when it is gone already.
-        let _ = child.kill();
-    }
-
-    fn tick(&self) {
-        let Some((pace, clock)) = self.paced else {
-            return;
-        };
-        // It is waited for later: the number is still its own.
-        if let Ok(taken) = clock.now() {
-            let signal = match pace.permits(taken.into()) {
-                true => Signal::SIGCONT,
-                false => Signal::SIGSTOP,
-            };
-            let _ = kill(self.pid, signal);
+        if let Some(child) = child.as_mut() {
+            // Fails only when it is gone already.
+            let _ = child.kill();
         }
     }
 
+    fn tick(&self, is_answered: bool) -> bool {
+        let Some(taken) = self.clock.and_then(|clock| clock.now().ok()) else {
+            return true;
+        };
+        let taken = Duration::from(taken);
+        let is_stopped = self.pace.is_some_and(|pace| !pace.permits(taken));
+        if self.pace.is_some() {
+            let signal = match is_stopped {
+                true => Signal::SIGSTOP,
+                false => Signal::SIGCONT,
+            };
+            // It is waited for later: the number is still its own.
+            let _ = kill(self.pid, signal);
+        }
+        let mut rest = self.rest();
+        if !rest.is_too_long(taken, is_answered || is_stopped) {
+            return true;
+        }
+        // It may have no CPU.
+        let waits = !has_runnable_thread(wcprof_types::Pid(self.pid.as_raw()));
+        rest.is_too_long(taken, !waits);
+        !waits
+    }
+
     fn wait(&self) -> String {
-        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
-        let status = child.wait();
+        let child = self.child.lock();
+        let child = child.unwrap_or_else(PoisonError::into_inner).take();
+        let (to, from) = channel();
+        // It does not end while it waits for a file server.
+        let wait = move || to.send(child.map(|mut child| child.wait()));
+        let status = match thread::Builder::new().spawn(wait) {
+            Ok(_) => from.recv_timeout(MAX_ENDING).ok().flatten(),
+            Err(error) => Some(Err(error)),
+        };
+        if self.rest().since.elapsed() >= MAX_REST {
+            return format!(
+                "did not get on for {} s: a file system does not answer",
+                MAX_REST.as_secs()
+            );
+        }
+        let Some(status) = status else {
+            return "does not end: a file system does not answer".to_owned();
+        };
         let signal = status.as_ref().ok().and_then(ExitStatusExt::signal);
         match (
             signal.and_then(|signal| Signal::try_from(signal).ok()),
@@ -304,6 +373,21 @@ impl NamingProcess for Namer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Check that a process which takes no CPU time is given up, unless it waits for wcprof.
+    #[test]
+    fn rest() {
+        let mut rest = Rest::new();
+        let mut after = |wait, taken, may_rest| {
+            rest.since -= wait;
+            rest.is_too_long(Duration::from_secs(taken), may_rest)
+        };
+        assert!(!after(MAX_REST, 1, false));
+        assert!(!after(MAX_REST / 2, 1, false));
+        assert!(!after(MAX_REST, 1, true));
+        assert!(!after(MAX_REST / 2, 1, false));
+        assert!(after(MAX_REST / 2, 1, false));
+    }
 
     /// Check that limits grow with the size of a file, and that no size lifts them.
     #[test]
