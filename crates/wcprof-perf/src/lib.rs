@@ -22,4 +22,4 @@ pub use cpus::{CpuPolicy, isolated_cpus, online_cpus};
 pub use event::{PerfError, perf_event_open_reaches_kernel};
 pub use record::{PerfSample, Record, parse_record};
 pub use ring::RING_BYTES;
-pub use timers::{PerfMode, PerfOptions, PerfSampler};
+pub use timers::{PerfMode, PerfOptions, PerfSampler, Timers};

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use wcprof_types::Tid;
 
@@ -62,6 +63,40 @@ impl CpuTimer {
     }
 }
 
+/// Open events.
+#[derive(Debug, Default)]
+struct Events {
+    /// Of whole CPUs, by CPU.
+    of_cpus: BTreeMap<u32, CpuTimer>,
+    of_threads: Vec<(Tid, Event)>,
+}
+
+impl Events {
+    fn iter(&self) -> impl Iterator<Item = &Event> {
+        let of_threads = self.of_threads.iter().map(|(_, event)| event);
+        let of_cpus = self.of_cpus.values().map(|timer| &timer.event);
+        of_cpus.chain(of_threads)
+    }
+}
+
+/// The timers of a [`PerfSampler`], for a thread that ends them where the one that has the sampler does not get on.
+#[derive(Clone, Debug, Default)]
+pub struct Timers(Arc<Mutex<Events>>);
+
+impl Timers {
+    fn lock(&self) -> MutexGuard<'_, Events> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// No more samples from now on.
+    pub fn stop(&self) {
+        for event in self.lock().iter() {
+            // Fails only for what is none.
+            let _ = event.disable();
+        }
+    }
+}
+
 /// Open events and their rings.
 #[derive(Debug)]
 pub struct PerfSampler {
@@ -70,9 +105,7 @@ pub struct PerfSampler {
     started: bool,
     /// By CPU.
     rings: BTreeMap<u32, Ring>,
-    /// Events of whole CPUs, by CPU; events of threads.
-    of_cpus: BTreeMap<u32, CpuTimer>,
-    of_threads: Vec<(Tid, Event)>,
+    timers: Timers,
     timer: Timer,
     policy: CpuPolicy,
     /// Drops samples of other processes.
@@ -88,8 +121,7 @@ impl PerfSampler {
             mode,
             started: false,
             rings: BTreeMap::new(),
-            of_cpus: BTreeMap::new(),
-            of_threads: Vec::new(),
+            timers: Timers::default(),
             timer: Timer {
                 period_ns: options.period_ns,
                 dump_bytes: options.dump_bytes,
@@ -128,11 +160,12 @@ impl PerfSampler {
             return Ok(());
         }
         let started = self.started;
-        self.of_cpus
-            .retain(|cpu, timer| cpus.contains(cpu) && (!started || timer.is_alive()));
-        self.rings.retain(|cpu, _| self.of_cpus.contains_key(cpu));
+        let mut events = self.timers.lock();
+        let of_cpus = &mut events.of_cpus;
+        of_cpus.retain(|cpu, timer| cpus.contains(cpu) && (!started || timer.is_alive()));
+        self.rings.retain(|cpu, _| of_cpus.contains_key(cpu));
         for &cpu in cpus {
-            if self.of_cpus.contains_key(&cpu) {
+            if of_cpus.contains_key(&cpu) {
                 continue;
             }
             let event = match Event::open_timer(&self.timer, -1, cpu) {
@@ -148,7 +181,7 @@ impl PerfSampler {
                 event.enable()?;
             }
             let enabled_ns = 0;
-            self.of_cpus.insert(cpu, CpuTimer { event, enabled_ns });
+            of_cpus.insert(cpu, CpuTimer { event, enabled_ns });
         }
         Ok(())
     }
@@ -178,7 +211,7 @@ impl PerfSampler {
             }
         }
         match first_error {
-            Some(error) if sampler.of_threads.is_empty() => Err(error),
+            Some(error) if sampler.timers.lock().of_threads.is_empty() => Err(error),
             _ => Ok(sampler),
         }
     }
@@ -186,7 +219,7 @@ impl PerfSampler {
     /// Begins to sample.
     pub fn start(&mut self) -> Result<(), PerfError> {
         self.started = true;
-        self.events().try_for_each(Event::enable)
+        self.timers.lock().iter().try_for_each(Event::enable)
     }
 
     /// Watches one more thread; nothing to do when whole CPUs are watched.
@@ -195,7 +228,9 @@ impl PerfSampler {
             return Ok(());
         }
         let cpus = self.policy.of_thread(tid);
-        if self.of_threads.len() + cpus.len() > self.max_events {
+        let mut events = self.timers.lock();
+        let of_threads = &mut events.of_threads;
+        if of_threads.len() + cpus.len() > self.max_events {
             return Err(PerfError::TooManyFiles);
         }
         for cpu in cpus {
@@ -216,7 +251,7 @@ impl PerfSampler {
             if self.started {
                 event.enable()?;
             }
-            self.of_threads.push((tid, event));
+            of_threads.push((tid, event));
         }
         Ok(())
     }
@@ -224,15 +259,14 @@ impl PerfSampler {
     /// Stops watching a thread that has exited. The event that owns a ring stays open.
     pub fn remove_thread(&mut self, tid: Tid) {
         let rings = &self.rings;
-        self.of_threads.retain(|(watched, event)| {
+        self.timers.lock().of_threads.retain(|(watched, event)| {
             *watched != tid || rings.values().any(|r| r.event_fd() == event.as_raw_fd())
         });
     }
 
-    fn events(&self) -> impl Iterator<Item = &Event> {
-        let of_threads = self.of_threads.iter().map(|(_, event)| event);
-        let of_cpus = self.of_cpus.values().map(|timer| &timer.event);
-        of_cpus.chain(of_threads)
+    /// Its timers, now and later.
+    pub fn timers(&self) -> Timers {
+        self.timers.clone()
     }
 
     /// Threads given to [`Self::per_thread`] that got no event.
@@ -258,7 +292,9 @@ impl PerfSampler {
     /// Changes the CPU time between two samples, ns.
     pub fn set_period(&mut self, period_ns: u64) -> Result<(), PerfError> {
         self.timer.period_ns = period_ns;
-        self.events()
+        let events = self.timers.lock();
+        events
+            .iter()
             .try_for_each(|event| event.set_period(period_ns))
     }
 
@@ -277,5 +313,45 @@ impl PerfSampler {
             while ring.with_record(&mut self.buffer, &mut take) {}
         }
         n_lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::unistd::gettid;
+
+    use super::*;
+
+    /// Check that another thread can end the timers, also those that were added later.
+    #[test]
+    fn stopped() {
+        let options = PerfOptions {
+            period_ns: 1_000_000,
+            dump_bytes: 64,
+            kernel_stacks: false,
+            filter: None,
+            max_events: 64,
+            policy: CpuPolicy::default(),
+        };
+        let mut sampler = match PerfSampler::per_thread(&options, &[]) {
+            Ok(sampler) => sampler,
+            Err(error) => return println!("SKIPPED timers::stopped: {error}"),
+        };
+        sampler.start().unwrap();
+        let timers = sampler.timers();
+        if let Err(error) = sampler.add_thread(Tid(gettid().as_raw())) {
+            return println!("SKIPPED timers::stopped: {error}");
+        }
+        let enabled = || -> u64 {
+            let events = timers.lock();
+            let each = events.iter().map(|event| event.enabled_ns().unwrap());
+            each.sum()
+        };
+        let before = enabled();
+        while enabled() == before {}
+        let timers = sampler.timers();
+        std::thread::spawn(move || timers.stop()).join().unwrap();
+        let after = enabled();
+        assert_eq!(enabled(), after);
     }
 }

@@ -9,7 +9,7 @@ use wcprof_trace::ring::{Ring, RingOptions};
 use wcprof_types::Pid;
 
 use crate::failure::Failure;
-use crate::session::{self, Running, SessionOptions};
+use crate::session::{self, Running, Sampling, SessionOptions};
 
 /// What the ring holds is handed to those who look this often, ns of the recording.
 const LOOK_NS: u64 = 1_000_000_000;
@@ -22,8 +22,15 @@ pub(crate) struct Ended {
     pub(crate) remark: Option<String>,
     /// What went wrong on the way.
     pub(crate) loss: Option<String>,
-    /// The process whose memory did not answer: that ended it.
-    pub(crate) silent: Option<Pid>,
+    /// That ended it.
+    pub(crate) silent: Option<Silent>,
+}
+
+/// A process whose memory or mappings did not answer.
+pub(crate) struct Silent {
+    pub(crate) pid: Pid,
+    /// Waits for the answer.
+    pub(crate) sampler: Sampling,
 }
 
 /// Begins to record. `after_batch` is called with the time of each batch, ns, after it; `looks` gets what the ring holds once a
@@ -58,8 +65,10 @@ pub(crate) fn finish(running: Running<Ring>, options: &SessionOptions) -> Result
     let reason = finished.reason();
     let (kept, late) = finished.recorder.finish_with_snapshot(reason);
     let loss = session::loss(finished.failed.or(late).as_ref(), &finished.end);
-    let silent = match finished.end {
-        SamplingEnd::Stuck(stuck) => stuck.pid(),
+    let silent = match (&finished.end, finished.left) {
+        (SamplingEnd::Stuck(stuck), Some(sampler)) => {
+            stuck.pid().map(|pid| Silent { pid, sampler })
+        }
         _ => None,
     };
     Ok(Ended {

@@ -72,9 +72,12 @@ pub(crate) struct Session {
     pub(crate) loss: Option<String>,
 }
 
+/// The sampler's thread.
+pub(crate) type Sampling = JoinHandle<(SamplingEnd, Punctuality)>;
+
 /// A recording that runs.
 pub(crate) struct Running<S> {
-    sampling: JoinHandle<(SamplingEnd, Punctuality)>,
+    sampling: Sampling,
     pulse: Arc<Pulse>,
     /// Gives also what is to be said of it.
     recording: JoinHandle<(Recorder<S>, RecordingEnd, Vec<String>)>,
@@ -113,6 +116,8 @@ pub(crate) struct Finished<S> {
     pub(crate) recorder: Recorder<S>,
     pub(crate) failed: Option<RecordError>,
     pub(crate) end: SamplingEnd,
+    /// The sampler, where it is left behind.
+    pub(crate) left: Option<Sampling>,
     /// What the user should know of a recording that is whole.
     pub(crate) remark: Option<String>,
 }
@@ -130,7 +135,7 @@ pub(crate) fn begin<S: TraceSink + Send + 'static>(
     let setups: Vec<String> = setups.collect();
     let daemons = (options.sampling.ceph).then(|| Daemons::find(&options.targets));
     let sampler = sampler(options)?;
-    let pulse = sampler.pulse();
+    let (pulse, timers) = (sampler.pulse(), sampler.timers());
     let mut watcher = Watcher::new(Arc::clone(&pulse));
     let header = header(&sampler, options);
     let sink = sink(&header, setups)?;
@@ -182,6 +187,7 @@ pub(crate) fn begin<S: TraceSink + Send + 'static>(
                 ended.end_recording();
             }
             if end.stuck.is_some() {
+                timers.stop();
                 break;
             }
         }
@@ -219,6 +225,7 @@ impl<S: TraceSink> Running<S> {
                 failed,
                 remark: None,
                 end: SamplingEnd::Stuck(stuck),
+                left: Some(self.sampling),
             });
         }
         let (end, punctuality) = join(self.sampling, "sampler")?;
@@ -227,6 +234,7 @@ impl<S: TraceSink> Running<S> {
             remark: remark(options, &end, punctuality),
             recorder,
             end,
+            left: None,
         })
     }
 }

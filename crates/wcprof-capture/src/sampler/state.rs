@@ -10,7 +10,7 @@ use super::pulse::Pulse;
 use super::targets::Targets;
 use super::threads::ThreadTable;
 use crate::engine::{EngineKind, SnapshotSet, Snapshots};
-use wcprof_perf::PerfSampler;
+use wcprof_perf::{PerfSampler, Timers};
 
 /// Timer samples that wait in the rings for other ticks, all of which can be in one: half of its room.
 const MAX_HELD_SAMPLES: u32 = 7;
@@ -86,6 +86,12 @@ impl Sampler {
     /// What another thread watches while it runs.
     pub fn pulse(&self) -> Arc<Pulse> {
         Arc::clone(&self.targets.pulse)
+    }
+
+    /// Its timers: they are to be stopped where it does not get on.
+    pub fn timers(&self) -> Timers {
+        let timers = self.perf.as_ref().map(PerfSampler::timers);
+        timers.unwrap_or_default()
     }
 
     /// Whether batches have kernel stacks.

@@ -10,6 +10,8 @@ use wcprof_host::{Liveness, Target, TargetError};
 use wcprof_types::Pid;
 
 use super::log::{self, Level, Sparing};
+use crate::live::Silent;
+use crate::session::Sampling;
 
 /// Between two searches.
 pub(super) const SEARCH: Duration = Duration::from_secs(1);
@@ -29,9 +31,25 @@ pub(super) struct Finder {
     looked: HashMap<i32, u8>,
     all_looked: Option<Instant>,
     targets: Vec<Arc<Target>>,
-    /// Processes that could not be recorded, and since when.
-    left_out: Vec<(Arc<Target>, Instant)>,
+    left_out: Vec<LeftOut>,
     refused: Sparing,
+}
+
+/// A process that could not be recorded.
+#[derive(Debug)]
+struct LeftOut {
+    target: Arc<Target>,
+    since: Instant,
+    /// Still waits for its answer.
+    sampler: Sampling,
+}
+
+impl LeftOut {
+    /// Each further sampler would wait as well.
+    fn is_over(&self, now: Instant) -> bool {
+        let is_old = now.saturating_duration_since(self.since) >= LEFT_OUT;
+        self.target.has_exited() || is_old && self.sampler.is_finished()
+    }
 }
 
 impl Finder {
@@ -51,12 +69,16 @@ impl Finder {
         &self.targets
     }
 
-    /// For ten minutes this process is no target: its next program may be as silent.
-    pub(super) fn leave_out(&mut self, pid: Pid) {
-        let is_it = |target: &mut Arc<Target>| target.pid() == pid;
-        let left_out = self.targets.extract_if(.., is_it);
-        self.left_out
-            .extend(left_out.map(|target| (target, Instant::now())));
+    /// For ten minutes, and until it answers, this process is no target: its next program may be as silent.
+    pub(super) fn leave_out(&mut self, silent: Silent) {
+        let is_it = |target: &Arc<Target>| target.pid() == silent.pid;
+        if let Some(at) = self.targets.iter().position(is_it) {
+            self.left_out.push(LeftOut {
+                target: self.targets.remove(at),
+                since: Instant::now(),
+                sampler: silent.sampler,
+            });
+        }
     }
 
     /// Processes that are new since the last search.
@@ -70,10 +92,7 @@ impl Finder {
             is_same
         });
         let now = Instant::now();
-        let is_out = |(target, since): &(Arc<Target>, Instant)| {
-            !target.has_exited() && now.saturating_duration_since(*since) < LEFT_OUT
-        };
-        self.left_out.retain(is_out);
+        self.left_out.retain(|left_out| !left_out.is_over(now));
         if self.all_looked.is_none_or(|looked| now - looked >= AGAIN) {
             self.all_looked = Some(now);
             self.looked.clear();
@@ -82,7 +101,7 @@ impl Finder {
         let mut new = Vec::new();
         for pid in pids() {
             let n_looks = before.get(&pid).copied().unwrap_or(0);
-            let left_out = self.left_out.iter().map(|(target, _)| target);
+            let left_out = self.left_out.iter().map(|left_out| &left_out.target);
             let mut known = self.targets.iter().chain(left_out);
             let is_known = known.any(|target| target.pid() == Pid(pid));
             if n_looks < LOOKS && !is_known {
@@ -121,8 +140,11 @@ impl Finder {
 #[cfg(test)]
 mod tests {
     use std::process::{Child, Command, Stdio};
+    use std::sync::mpsc::{Receiver, channel};
+    use std::thread;
 
     use globset::Glob;
+    use wcprof_capture::{Punctuality, SamplingEnd};
 
     use super::*;
 
@@ -161,8 +183,8 @@ mod tests {
         second.wait().unwrap();
     }
 
-    /// Check that a process that is left out is not found again for a while, that others still are, and that it is
-    /// forgotten when it has ended.
+    /// Check that a process that is left out is not found again for a while, nor before it has answered, that others still
+    /// are, and that it is forgotten when it has ended.
     #[test]
     fn left_out() {
         let (mut silent, mut other) = (cat(), cat());
@@ -175,16 +197,35 @@ mod tests {
             finder.search();
             pids.iter().all(|&pid| has(&finder, pid))
         }));
-        finder.leave_out(pids[0]);
+        let (go, wait) = channel::<()>();
+        let leave_out = |finder: &mut Finder, wait: Receiver<()>| {
+            finder.leave_out(Silent {
+                pid: pids[0],
+                sampler: thread::spawn(move || {
+                    let _ = wait.recv();
+                    (SamplingEnd::Stopped, Punctuality::RealTime)
+                }),
+            });
+        };
+        leave_out(&mut finder, wait);
         finder.all_looked = None;
         let found = finder.search();
         assert!(found.iter().all(|target| target.pid() != pids[0]));
         assert_eq!(pids.map(|pid| has(&finder, pid)), [false, true]);
-        finder.left_out[0].1 -= LEFT_OUT;
-        finder.looked.clear();
-        finder.search();
-        assert!(has(&finder, pids[0]));
-        finder.leave_out(pids[0]);
+        let search_later = |finder: &mut Finder| {
+            finder.left_out[0].since -= LEFT_OUT;
+            finder.looked.clear();
+            finder.search();
+            has(finder, pids[0])
+        };
+        assert!(!search_later(&mut finder), "it still waits");
+        drop(go);
+        while !finder.left_out[0].sampler.is_finished() {
+            thread::yield_now();
+        }
+        assert!(search_later(&mut finder));
+        let (_go, wait) = channel();
+        leave_out(&mut finder, wait);
         silent.kill().unwrap();
         silent.wait().unwrap();
         finder.search();

@@ -12,7 +12,6 @@ use wcprof_host::clock::monotonic_ns;
 use wcprof_host::own_files::make_dir;
 use wcprof_record::Recorder;
 use wcprof_trace::ring::Ring;
-use wcprof_types::Pid;
 
 use super::control::Control;
 use super::figures::Figures;
@@ -25,6 +24,7 @@ use super::pushing::Destination;
 use crate::failure::{Exit, Failure};
 use crate::keep::write::{NameOptions, check_folder};
 use crate::keep::{self, Keeping, Triggered};
+use crate::live::Silent;
 use crate::names;
 use crate::select::MAX_TARGETS;
 use crate::session::{SessionOptions, since_1970};
@@ -106,7 +106,7 @@ fn record(
     options: &SessionOptions,
     destination: Option<Destination>,
     shared: &Shared,
-) -> Result<Option<Pid>, Failure> {
+) -> Result<Option<Silent>, Failure> {
     let figures = &shared.figures;
     let name_options = NameOptions {
         args: &plan.symbols,
@@ -169,10 +169,13 @@ fn record(
         log::line(Level::Info, &remark);
     }
     match (loss, silent) {
-        (Some(loss), Some(pid)) => {
-            let text = format!("pid {pid} is left out for ten minutes: {loss}");
+        (Some(loss), Some(silent)) => {
+            let text = format!(
+                "pid {} is left out for ten minutes at least: {loss}",
+                silent.pid
+            );
             log::line(Level::Warning, &text);
-            Ok(silent)
+            Ok(Some(silent))
         }
         (Some(loss), None) => Err(Failure::new(Exit::Failure, anyhow::anyhow!("{loss}"))),
         (None, _) => Ok(None),
