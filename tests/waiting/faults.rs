@@ -1,11 +1,19 @@
 //! Calls of the system that fail once while wcprof records.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
-use std::process::Output;
+use std::process::{Child, Command, Stdio};
 
 use nix::errno::Errno;
-use wcprof_testkit::{RemoteProcess, Variant, fixture, read_trace, text, wcprof};
+use tempfile::TempDir;
+use wcprof_testkit::{
+    RemoteProcess, Variant, children, fixture, interrupt, read_trace, thread_capabilities,
+    wait_until, wcprof,
+};
+use wcprof_trace::Ending;
+
+/// Of one kind.
+const MAX_CALLS: u32 = 1000;
 
 /// What fails, and how (`fixtures/src/fail.c`).
 const FAULTS: [(&str, Errno); 6] = [
@@ -17,78 +25,185 @@ const FAULTS: [(&str, Errno); 6] = [
     ("bpf", Errno::EPERM),
 ];
 
-/// Records for a moment, with a flame graph; gives whether the call was reached.
-fn record(pid: i32, folder: &Path, fault: &str) -> (Output, bool) {
-    let (trace, log) = (folder.join("t.wct"), folder.join("hit"));
-    let output = wcprof()
-        .args(["attach", &pid.to_string(), "-d", "300ms", "-o"])
-        .arg(&trace)
-        .arg("--flamegraph")
-        .arg(folder.join("t.svg"))
-        .env("LD_PRELOAD", fixture("fail.c", Variant::Preload))
-        .env("FAIL", fault)
-        .env("FAIL_LOG", &log)
-        .output()
-        .expect("wcprof starts");
-    (output, log.exists())
+/// What runs while a call fails.
+#[derive(Copy, Clone, PartialEq, Debug)]
+enum Work {
+    /// A recording for a moment, with a flame graph.
+    Attach,
+    /// A flight recorder, until it runs.
+    Keep,
+    /// An agent whose store cannot be reached, until a profile waits for it.
+    Agent,
 }
 
-/// Each of the first `n_calls` calls fails once.
-#[track_caller]
-fn each_fails_once(n_calls: u32) {
-    let target = RemoteProcess::start(&fixture("split_sleep.c", Variant::NoFramePointers));
-    for (name, errno) in FAULTS {
-        let mut n_hit = 0;
-        for n in 1..=n_calls {
-            let fault = format!("{name}:{n}:{}", errno as i32);
-            let folder = tempfile::tempdir().expect("temporary folder");
-            let (output, is_hit) = record(target.pid(), folder.path(), &fault);
-            let said = text(&output.stderr);
-            n_hit += u32::from(is_hit);
-            assert!(!said.contains("panicked"), "{fault}: {said}");
-            let code = output.status.code();
-            assert!(matches!(code, Some(0..=5)), "{fault}: {code:?}: {said}");
-            assert!(
-                code == Some(0) || said.contains("wcprof:"),
-                "{fault}: {said}"
-            );
-            let trace = folder.path().join("t.wct");
-            if fs::metadata(&trace).is_ok_and(|file| file.len() > 0) {
-                read_trace(&trace);
+/// How that ended.
+struct Ended {
+    code: Option<i32>,
+    said: String,
+    folder: TempDir,
+    /// The call was reached.
+    is_hit: bool,
+}
+
+impl Work {
+    fn command(self, target: &RemoteProcess, folder: &Path) -> Command {
+        let pid = target.pid().to_string();
+        let mut command = wcprof();
+        match self {
+            Self::Attach => command
+                .args(["attach", &pid, "-d", "300ms", "--flamegraph"])
+                .arg(folder.join("t.svg")),
+            Self::Keep => command.args(["attach", &pid, "--keep", "1s"]),
+            Self::Agent => command
+                .args(["agent", "--name", "split_sleep*", "--interval", "1s"])
+                .args(["--listen", "none", "--store", "http://127.0.0.1:1"])
+                .arg("--state-dir")
+                .arg(folder),
+        };
+        if self != Self::Agent {
+            command.arg("-o").arg(folder.join("t.wct"));
+        }
+        command
+    }
+
+    /// Whether wcprof has done what is wanted of it.
+    fn is_done(self, folder: &Path, wcprof: &Child) -> bool {
+        match self {
+            Self::Attach => false,
+            // The message that says so may be what fails.
+            Self::Keep => {
+                let worker = children(wcprof.id() as i32).first().copied();
+                let mut threads = worker.into_iter().flat_map(thread_capabilities);
+                threads.any(|(name, _)| name == "wcprof-sampler")
+            }
+            Self::Agent => {
+                let spool = fs::read_dir(folder.join("spool")).into_iter().flatten();
+                spool.flatten().next().is_some()
             }
         }
+    }
+
+    fn run(self, target: &RemoteProcess, fault: &str) -> Ended {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path();
+        let stderr = File::create(path.join("said")).expect("temporary file");
+        let mut child = self
+            .command(target, path)
+            .env("LD_PRELOAD", fixture("fail.c", Variant::Preload))
+            .env("FAIL", fault)
+            .env("FAIL_LOG", path.join("hit"))
+            .stdout(Stdio::null())
+            .stderr(stderr)
+            .spawn()
+            .expect("wcprof starts");
+        let mut status = None;
+        wait_until("it does nothing", || {
+            status = child.try_wait().expect("it can be waited for");
+            (status.is_some() || self.is_done(path, &child)).then_some(())
+        });
+        let status = status.unwrap_or_else(|| {
+            interrupt(&child);
+            child.wait().expect("it can be waited for")
+        });
+        Ended {
+            code: status.code(),
+            said: said(path),
+            is_hit: path.join("hit").exists(),
+            folder,
+        }
+    }
+
+    /// Asserts that there was a message if there is less than there should be, and that all that there is can be read.
+    #[track_caller]
+    fn assert_sound(self, fault: &str, ended: &Ended) {
+        let Ended { code, said, .. } = ended;
+        let what = format!("{self:?}, {fault}: {code:?}: {said}");
+        assert!(!said.contains("panicked"), "{what}");
+        assert!(matches!(code, Some(0..=5 | 130)), "{what}");
+        assert!(*code == Some(0) || said.contains("wcprof"), "{what}");
+        let path = |name| ended.folder.path().join(name);
+        let trace = match self {
+            Self::Attach => path("t.wct"),
+            Self::Keep => path("t-1.wct"),
+            Self::Agent => return,
+        };
+        let is_written = fs::metadata(&trace).is_ok_and(|file| file.len() > 0);
+        let ending = is_written.then(|| read_trace(&trace).1);
+        let is_whole = ending == Some(Ending::Clean);
+        assert!(*code != Some(0) || is_whole, "{what}");
+        let has_page = self != Self::Attach || path("t.svg").exists();
+        assert!(*code != Some(0) || has_page, "{what}");
+    }
+}
+
+fn said(folder: &Path) -> String {
+    fs::read_to_string(folder.join("said")).expect("wcprof writes text")
+}
+
+/// Each of the first `n_calls` calls fails once, or of as many as there are.
+#[track_caller]
+fn each_fails_once(work: Work, n_calls: u32) {
+    let target = RemoteProcess::start(&fixture("split_sleep.c", Variant::NoFramePointers));
+    for (name, errno) in FAULTS {
+        // All sample alike.
+        if work != Work::Attach && matches!(name, "perf_event_open" | "bpf") {
+            continue;
+        }
+        let is_hit = |n: &u32| {
+            let fault = format!("{name}:{n}:{}", errno as i32);
+            let ended = work.run(&target, &fault);
+            work.assert_sound(&fault, &ended);
+            ended.is_hit
+        };
+        let n_hit = (1..=n_calls).take_while(is_hit).count();
         assert!(n_hit > 0, "no call of {name} was reached");
     }
 }
 
-/// Check that a failed call is no crash, has a message if it ends the recording, and leaves a trace that can be read.
+/// Check that a failed call is no crash, has a message if something is missing then, and leaves a trace that can be
+/// read.
 #[test]
 fn first_calls() {
-    each_fails_once(3);
+    each_fails_once(Work::Attach, 3);
 }
 
 /// Check that an output which cannot be put in its place is said, and that nothing else is left there.
 #[test]
 fn renames() {
     let target = RemoteProcess::start(&fixture("split_sleep.c", Variant::NoFramePointers));
-    let folder = tempfile::tempdir().expect("temporary folder");
     let fault = format!("rename:1:{}", Errno::EACCES as i32);
-    let (output, _) = record(target.pid(), folder.path(), &fault);
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let Ended {
+        code, said, folder, ..
+    } = Work::Attach.run(&target, &fault);
+    assert_eq!(code, Some(1), "{said}");
     assert!(
         said.contains("t.svg") && !said.contains("panicked"),
         "{said}"
     );
     let names = fs::read_dir(folder.path()).expect("a folder").flatten();
-    let names: Vec<_> = names.map(|entry| entry.file_name()).collect();
+    let names = names.map(|entry| entry.file_name());
+    let names: Vec<_> = names.filter(|name| name != "said").collect();
     assert_eq!(names, ["t.wct"]);
     read_trace(&folder.path().join("t.wct"));
 }
 
-/// Check the same of later calls.
+/// Check the same of all calls.
 #[test]
 #[ignore = "long: with --full"]
-fn later_calls() {
-    each_fails_once(24);
+fn all_calls() {
+    each_fails_once(Work::Attach, MAX_CALLS);
+}
+
+/// Check the same of a flight recorder.
+#[test]
+#[ignore = "long: with --full"]
+fn flight_recorder() {
+    each_fails_once(Work::Keep, MAX_CALLS);
+}
+
+/// Check the same of the agent and its spool.
+#[test]
+#[ignore = "long: with --full"]
+fn agent() {
+    each_fails_once(Work::Agent, MAX_CALLS);
 }
