@@ -4,10 +4,11 @@ use std::fs::read_dir;
 use std::process::{Child, Stdio};
 
 use wcprof_trace::Ending;
+use wcprof_trace::model::Span;
 
 use wcprof_testkit::{
-    Attach, Engine, Recording, RemoteProcess, Variant, fixture, interrupt, wait_for_trace,
-    wait_for_write, wait_until,
+    Attach, Engine, Recording, RemoteProcess, Variant, fixture, has_capability, interrupt, skip,
+    wait_for_trace, wait_for_write, wait_until,
 };
 
 /// Record for ever, do something to the target or to wcprof after a second, and take what comes.
@@ -71,6 +72,48 @@ pub(crate) fn renamed(engine: Engine) {
         thread.show()
     );
     assert_eq!(folded.thread("old-name").total(), 0);
+}
+
+pub(crate) fn number_again(engine: Engine) {
+    if !has_capability() {
+        return skip(
+            "life::number_again",
+            "needs root to choose a thread's number",
+        );
+    }
+    let mut target = RemoteProcess::start(&fixture("again.c", Variant::NoFramePointers));
+    let (child, folder) = Attach::new(engine, target.pid()).seconds(0.0).spawn();
+    wait_for_trace(&folder);
+    wait_for_write(&folder);
+    target.send_line("AGAIN");
+    target.answer("MARK");
+    // A second each.
+    wait_for_write(&folder);
+    wait_for_write(&folder);
+    interrupt(&child);
+    let recording = Recording::finish(child, folder);
+    recording.assert_sound(engine);
+    let trace = recording.trace().0;
+    let spans_of = |name: &'static str| {
+        let threads = &trace.tables.threads;
+        let is_its = move |span: &&Span| threads[span.thread.0 as usize].name() == name;
+        trace.spans.iter().filter(is_its)
+    };
+    let end = spans_of("first").map(|span| span.end.0).max();
+    let begin = spans_of("second").map(|span| span.start.0).min();
+    let (end, begin) = end.zip(begin).expect("both were seen");
+    // The kernel gives births in clock ticks in `/proc`.
+    assert!(end <= begin + 20_000_000, "{end} {begin}");
+    let folded = recording.folded();
+    for (name, function, other) in [
+        ("first", "first_wait", "second_wait"),
+        ("second", "second_wait", "first_wait"),
+    ] {
+        let thread = folded.thread(name);
+        let right = thread.chain(&[function]).total();
+        assert!(right > 800_000, "{name}: {}", folded.show());
+        assert_eq!(thread.chain(&[other]).total(), 0, "{}", thread.show());
+    }
 }
 
 pub(crate) fn target_exits(engine: Engine) {

@@ -38,6 +38,7 @@ wcprof_testkit::engine_tests! {
         locks::blame: "Check who holds mutexes and rwlocks, in a pid namespace too, and that conditions are not blamed.",
         files::files: "Check the files and sockets that threads wait for.",
         life::renamed: "Check that a thread which changes its name is shown with the last one.",
+        life::number_again: "Check that a thread which gets the number of one that has ended, and looks like it, is another one.",
         life::target_exits: "Check that the target's exit ends the recording and keeps it.",
         life::target_execs: "Check that an exec ends the recording and keeps it.",
         many::several: "Check a recording of two processes: threads, names and weights of each.",
