@@ -65,7 +65,7 @@ const OLD: Machine = Machine {
 const LARGE: Machine = Machine {
     n_cpus: 32,
     accelerator: "tcg,thread=single",
-    parameters: "isolcpus=28-31",
+    parameters: "isolcpus=28-29 nohz_full=30-31",
     filter: "many_cpus::",
 };
 

@@ -4,17 +4,26 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{channel, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sched::{CpuSet, sched_setaffinity};
+use wcprof_host::Target;
+use wcprof_host::procfs::read_file;
 use wcprof_perf::{CpuPolicy, PerfOptions, PerfSampler, isolated_cpus, online_cpus};
-use wcprof_types::{Pid, cpu_list};
+use wcprof_types::{Pid, cpu_list, parse_cpus};
+
+use crate::{EngineKind, Sampler, SamplerLinks, SamplerOptions};
 
 const SPARING: CpuPolicy = CpuPolicy {
     spare_isolated: true,
 };
+
+/// What does not happen within this does not happen.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Whether this is such a machine; prints the skip.
 fn is_large(test: &str) -> bool {
@@ -40,6 +49,11 @@ fn set_online(cpu: u32, is_online: bool) {
     fs::write(path, if is_online { "1" } else { "0" }).unwrap();
 }
 
+/// A list of `/sys/devices/system/cpu`.
+fn read_cpus(name: &str) -> BTreeSet<u32> {
+    parse_cpus(&read_file(format!("/sys/devices/system/cpu/{name}")).unwrap())
+}
+
 fn target() -> (Child, Pid) {
     let child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
     let pid = Pid(child.id().cast_signed());
@@ -58,7 +72,7 @@ fn samples_on(cpu: u32, timers: &mut PerfSampler) -> u32 {
     });
     let begin = Instant::now();
     let mut n = 0;
-    while n == 0 && begin.elapsed() < Duration::from_secs(60) {
+    while n == 0 && begin.elapsed() < PATIENCE {
         let own = Pid(std::process::id().cast_signed());
         timers.drain(|sample| n += u32::from(sample.pid == own));
         thread::yield_now();
@@ -89,13 +103,15 @@ fn timers_follow_the_target() {
         "a target that is not pinned: timers on {}",
         cpu_list(&everywhere)
     );
-    assert_eq!(everywhere, &online_cpus() - &isolated);
+    assert_eq!(everywhere, &online_cpus() - &read_cpus("isolated"));
 
+    let tickless = *read_cpus("nohz_full").first().unwrap();
+    pin(pid.0, &[5, taken, tickless]);
+    assert_eq!(cpus(SPARING), BTreeSet::from([5]));
     pin(pid.0, &[5, taken]);
     let pinned = cpus(CpuPolicy::default());
     println!("pinned to 5 and {taken}: timers on {}", cpu_list(&pinned));
     assert_eq!(pinned, BTreeSet::from([5, taken]));
-    assert_eq!(cpus(SPARING), BTreeSet::from([5]));
 
     let options = PerfOptions {
         period_ns: 1_000_000,
@@ -136,6 +152,55 @@ fn timers_follow_the_target() {
     timers.drain(|_| ());
     timers.set_cpus(&back).unwrap();
     assert_eq!(timers.cpus(), back);
+    cat.kill().unwrap();
+    cat.wait().unwrap();
+}
+
+/// Check that a recording follows its target to isolated CPUs, and says which of them got a timer.
+#[test]
+fn follows_to_isolated_cpus() {
+    if !is_large("follows_to_isolated_cpus") {
+        return;
+    }
+    let (mut cat, pid) = target();
+    pin(pid.0, &[5]);
+    let options = SamplerOptions {
+        max_cpu_percent: 100,
+        engine: Some(EngineKind::Procfs),
+        ..SamplerOptions::default()
+    };
+    let sampler = Sampler::new(&[Arc::new(Target::open(pid).unwrap())], options).unwrap();
+    let (pulse, stop) = (sampler.pulse(), AtomicBool::new(false));
+    let (batches, received) = sync_channel(64);
+    let (_requests, requests) = channel();
+    let [isolated, tickless] =
+        ["isolated", "nohz_full"].map(|name| *read_cpus(name).first().unwrap());
+    let notes = thread::scope(|scope| {
+        scope.spawn(|| {
+            sampler.run(&SamplerLinks {
+                stop: &stop,
+                duration: None,
+                batches,
+                requests,
+            })
+        });
+        let notes = [5, isolated, tickless].map(|cpu| {
+            pin(pid.0, &[5, cpu]);
+            let (before, begin) = (pulse.notes(), Instant::now());
+            while cpu != 5 && pulse.notes() == before && begin.elapsed() < PATIENCE {
+                received.recv().unwrap();
+            }
+            pulse.notes().join("; ")
+        });
+        stop.store(true, Ordering::Relaxed);
+        received.iter().for_each(drop);
+        notes
+    });
+    println!("pinned to 5, {isolated} and {tickless}: {notes:?}");
+    let cpus = [isolated, tickless].map(|cpu| cpu_list(&BTreeSet::from([cpu])));
+    assert_eq!(notes[0], "");
+    assert!(notes[1].contains(&format!("CPUs {} are", cpus[0])));
+    assert!(notes[2].contains(&format!("CPUs {} are", cpus.join(","))));
     cat.kill().unwrap();
     cat.wait().unwrap();
 }

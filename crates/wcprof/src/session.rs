@@ -37,8 +37,6 @@ use crate::signals::Ending;
 const BATCHES: usize = 200;
 /// Processes of which is kept how they are set up: it takes milliseconds of each.
 const MAX_SETUPS: usize = 16;
-const SLOW_TICKS: &str = "the sampler gave up its real-time priority, because its ticks take more than 2 ms of CPU time: \
-     ticks are late when all CPUs are busy; a lower --rate, --engine bpf or --threads helps";
 const STATUS_EVERY: Duration = Duration::from_millis(250);
 
 /// What to record and how.
@@ -215,8 +213,8 @@ impl<S: TraceSink> Running<S> {
                 "wcprof: {n} processes that started during the recording could not be recorded"
             );
         }
-        if self.pulse.gave_up_priority() {
-            message!("wcprof: {SLOW_TICKS}");
+        for note in self.pulse.notes() {
+            message!("wcprof: {note}");
         }
         let failed = recorded.failed;
         if let Some(stuck) = recorded.stuck {

@@ -34,7 +34,7 @@ use crate::sys::{become_ordinary, limited_cpu};
 use clock::{DueTick, TickClock};
 use outbox::MAX_TICKS;
 use wcprof_host::clock::{monotonic_ns, own_cpu_ns, thread_cpu_ns};
-use wcprof_perf::PerfSampler;
+use wcprof_perf::{PerfSampler, isolated_cpus};
 
 /// It is asked this often where threads of the targets may run, and which CPUs are online.
 const CPUS_NS: u64 = 2_000_000_000;
@@ -221,7 +221,12 @@ impl Sampler {
         }
         self.drain_timer_samples();
         if let Some(perf) = &mut self.perf {
+            let before = perf.cpus();
             let _ = perf.set_cpus(&cpus);
+            let new = &perf.cpus() - &before;
+            if !new.is_empty() {
+                self.targets.pulse.disturb(&(&new & &isolated_cpus()));
+            }
         }
     }
 

@@ -4,20 +4,34 @@
 //! a mapped file whose server does not answer, holds the reader for ever. It reads between two looks at a
 //! thread, so it cannot hand that to somebody else; instead the recording ends without it.
 
+use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::unistd::gettid;
-use wcprof_types::{Avma, Pid, Tid};
+use wcprof_types::{Avma, Pid, Tid, cpu_list};
 
 use wcprof_host::procfs::{Mappings, parse_schedstat, read_file, task_state};
 use wcprof_host::{Target, TargetError, read_memory_now};
 
 /// No memory has this address: it is past all that user code can have.
 const MAPPINGS: u64 = u64::MAX;
+
+const SLOW_TICKS: &str = "the sampler gave up its real-time priority, because its ticks take more than 2 ms of CPU time: \
+     ticks are late when all CPUs are busy; a lower --rate, --engine bpf or --threads helps";
+
+/// That these isolated CPUs have a timer.
+pub(super) fn isolated_note(cpus: &BTreeSet<u32>) -> Option<String> {
+    let note = format!(
+        "CPUs {} are isolated (isolcpus= or nohz_full=) and have a timer, since threads of the target may run there; \
+         --spare-isolated leaves them alone",
+        cpu_list(cpus)
+    );
+    (!cpus.is_empty()).then_some(note)
+}
 
 /// Written by the sampler.
 #[derive(Debug, Default)]
@@ -33,6 +47,8 @@ pub struct Pulse {
     tid: AtomicI32,
     /// It gave up its real-time priority, since ticks took too long for it.
     is_ordinary: AtomicBool,
+    /// Isolated CPUs that got a timer after the start.
+    disturbed: Mutex<BTreeSet<u32>>,
 }
 
 /// What a sampler was doing when it stopped.
@@ -121,9 +137,20 @@ impl Pulse {
         self.is_ordinary.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the sampler gave up its real-time priority, because its ticks take more than 2 ms of CPU time.
-    pub fn gave_up_priority(&self) -> bool {
-        self.is_ordinary.load(Ordering::Relaxed)
+    /// Threads of the targets may run on these isolated CPUs by now, which have a timer from now on.
+    pub(super) fn disturb(&self, cpus: &BTreeSet<u32>) {
+        let disturbed = self.disturbed.lock();
+        let mut disturbed = disturbed.unwrap_or_else(PoisonError::into_inner);
+        disturbed.extend(cpus);
+    }
+
+    /// What happened to the sampler since its start that the user should know.
+    pub fn notes(&self) -> Vec<String> {
+        let is_ordinary = self.is_ordinary.load(Ordering::Relaxed);
+        let disturbed = self.disturbed.lock();
+        let disturbed = isolated_note(&disturbed.unwrap_or_else(PoisonError::into_inner));
+        let slow = is_ordinary.then(|| SLOW_TICKS.to_owned());
+        slow.into_iter().chain(disturbed).collect()
     }
 
     fn stuck(&self) -> Stuck {

@@ -14,6 +14,7 @@ use super::budget::CpuBudget;
 use super::children::Births;
 use super::clock::TickClock;
 use super::outbox::Outbox;
+use super::pulse::isolated_note;
 use super::state::{HeldTicks, KernelSource, Sampler};
 use super::targets::Targets;
 use super::threads::{KeepThread, ThreadTable};
@@ -442,13 +443,7 @@ fn cpu_notes(cpus: &BTreeSet<u32>, policy: CpuPolicy) -> Vec<String> {
             cpu_list(&online)
         ));
     }
-    let disturbed = cpus & &isolated;
-    if !disturbed.is_empty() {
-        notes.push(format!(
-            "CPUs {} are isolated (isolcpus= or nohz_full=) and have a timer, since threads of the target may run there; --spare-isolated leaves them alone",
-            cpu_list(&disturbed)
-        ));
-    }
+    notes.extend(isolated_note(&(cpus & &isolated)));
     if policy.spare_isolated && !isolated.is_empty() {
         notes.push(format!(
             "CPUs {} are isolated and have no timer (--spare-isolated): threads have no stack while they run there",

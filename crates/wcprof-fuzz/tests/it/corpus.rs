@@ -138,6 +138,11 @@ fn complete() {
         let text = fs::read_to_string(program).unwrap();
         assert!(text.contains(&format!("run(\"{}\", data)", target.name)));
     }
+    // Those that take most where work is not bounded.
+    for seed in ["many-claims", "many-ranges", "many-sequences", "many-units"] {
+        let path = fuzz_dir().join("corpus/dwarf_many").join(seed);
+        assert!(path.exists(), "{}", path.display());
+    }
 }
 
 /// Check that all inputs together stay small, as whoever clones the repository fetches them.
