@@ -120,7 +120,7 @@ impl Work {
         let what = format!("{self:?}, {fault}: {code:?}: {said}");
         assert!(!said.contains("panicked"), "{what}");
         assert!(matches!(code, Some(0..=5 | 130)), "{what}");
-        assert!(*code == Some(0) || said.contains("wcprof"), "{what}");
+        assert!(*code == Some(0) || said.contains("(os error "), "{what}");
         let path = |name| ended.folder.path().join(name);
         let trace = match self {
             Self::Attach => path("t.wct"),

@@ -208,8 +208,8 @@ pub(crate) fn layer(engine: Engine) {
     assert!(is_layered || named.total() > 0, "{}", thread.show());
 }
 
-/// Check that a recording has the names of the other modules where the server of one ends after it was opened: the process
-/// that reads it, which no signal ends, is left behind.
+/// Check that a recording has the names of the other modules where the server of one answers no more after it was
+/// opened: the process that reads it, which no signal ends, is left behind.
 #[test]
 #[ignore = "long: with --full"]
 fn leaving() {

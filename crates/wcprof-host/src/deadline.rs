@@ -14,7 +14,7 @@ use crate::procfs::{is_runnable, read_file};
 
 /// What answers does within microseconds, or after reading a page from a disk.
 const DEADLINE: Duration = Duration::from_secs(2);
-/// A call that still reads something from a busy disk has this long.
+/// A call that still reads something from a busy disk has this long, and one that no recording waits for.
 const READING_DEADLINE: Duration = Duration::from_secs(10);
 /// Nobody waits for the same again so soon, so that what answers late each time costs little.
 pub(crate) const PAUSE: Duration = Duration::from_secs(60);
@@ -36,8 +36,8 @@ pub(crate) enum Awaited {
     Facts(Pid),
     /// Files on a mount, by its id.
     Mount(u64),
-    /// Files of this machine, by name.
-    Host,
+    /// Files of this machine below a folder, by its hash.
+    Host(u64),
 }
 
 /// How far a thread is that reads files.
@@ -70,17 +70,18 @@ impl Reading {
 }
 
 /// Something that did not answer in time.
-#[derive(Copy, Clone, Debug)]
+#[derive(Copy, Clone, Debug, Default)]
 struct Silence {
-    since: Instant,
-    /// The call was left behind, and has not returned yet.
-    lasts: bool,
+    since: Option<Instant>,
+    /// Calls that were left behind, and have not returned yet.
+    n_lasting: usize,
 }
 
 impl Silence {
     /// Whether it may be waited for again.
     fn is_over(self, now: Instant) -> bool {
-        !self.lasts && now.saturating_duration_since(self.since) >= PAUSE
+        let age = self.since.map(|since| now.saturating_duration_since(since));
+        self.n_lasting == 0 && age.is_none_or(|age| age >= PAUSE)
     }
 }
 
@@ -123,13 +124,23 @@ pub(crate) fn with_deadline<T: Send + 'static>(
     if silence.is_some_and(|silence| !silence.is_over(Instant::now())) {
         return None;
     }
+    let deadline = match awaited {
+        Awaited::Mount(_) | Awaited::Host(_) => READING_DEADLINE,
+        _ => DEADLINE,
+    };
     let (to, from) = channel();
     let call: Call = Box::new(move || {
-        // Nobody waits any more.
-        let _ = to.send(call());
-        if let Some(silence) = silent().get_mut(&awaited) {
-            silence.lasts = false;
+        let result = call();
+        let mut silent = silent();
+        let unsent = to.send(result);
+        if unsent.is_err()
+            && let Some(silence) = silent.get_mut(&awaited)
+        {
+            silence.n_lasting -= 1;
         }
+        drop(silent);
+        // That may be a file, and to close it may last as long.
+        drop(unsent);
     });
     CALLER.with_borrow_mut(|caller| {
         if caller.is_none() {
@@ -137,16 +148,13 @@ pub(crate) fn with_deadline<T: Send + 'static>(
         }
         let (tid, mut reading) = {
             let caller = caller.as_ref()?;
-            let reads = !matches!(
-                awaited,
-                Awaited::Memory(_) | Awaited::Lock(_) | Awaited::Root(_)
-            );
+            let reads = matches!(awaited, Awaited::Files(_) | Awaited::Facts(_));
             let reading = reads.then(|| Reading::new(caller.tid));
             caller.calls.send(call).ok()?;
             (caller.tid, reading)
         };
         loop {
-            match from.recv_timeout(DEADLINE) {
+            match from.recv_timeout(deadline) {
                 Ok(result) => return Some(result),
                 // It only has no CPU.
                 Err(RecvTimeoutError::Timeout) if is_runnable(&format!("self/task/{tid}")) => {}
@@ -154,14 +162,16 @@ pub(crate) fn with_deadline<T: Send + 'static>(
                     if reading.as_mut().is_some_and(|reading| reading.gets_on()) => {}
                 Err(RecvTimeoutError::Timeout) => {
                     *caller = None;
-                    let since = Instant::now();
-                    silent().insert(awaited, Silence { since, lasts: true });
-                    // It may have returned before that.
-                    let result = from.try_recv().ok();
-                    if result.is_some() {
-                        silent().remove(&awaited);
+                    let mut silent = silent();
+                    if let Ok(result) = from.try_recv() {
+                        return Some(result);
                     }
-                    return result;
+                    let silence = silent.entry(awaited).or_default();
+                    silence.since = Some(Instant::now());
+                    silence.n_lasting += 1;
+                    // With the lock: the call knows by it that it was left behind.
+                    drop(from);
+                    return None;
                 }
                 Err(RecvTimeoutError::Disconnected) => {
                     *caller = None;
@@ -178,7 +188,7 @@ pub(crate) fn end_caller() {
 }
 
 fn start() -> Option<Caller> {
-    let n_left = silent().values().filter(|silence| silence.lasts).count();
+    let n_left: usize = silent().values().map(|silence| silence.n_lasting).sum();
     if n_left >= MAX_LEFT {
         return None;
     }
@@ -214,13 +224,14 @@ mod tests {
         assert!(from.recv().is_err(), "it was called");
         assert_eq!(with_deadline(other, || 2), Some(2));
         assert_eq!(silent_memory(), []);
-        assert!(!silence().is_over(silence().since + PAUSE));
+        let later = silence().since.unwrap() + PAUSE;
+        assert!(!silence().is_over(later));
         drop(never);
-        while silence().lasts {
+        while silence().n_lasting > 0 {
             thread::yield_now();
         }
         assert_eq!(with_deadline(hung, || 3), None);
-        assert!(silence().is_over(silence().since + PAUSE));
+        assert!(silence().is_over(later));
     }
 
     /// Check that a thread which reads files gets on when it has read something, and not when it waits.

@@ -15,6 +15,7 @@ pub mod counters;
 mod deadline;
 pub mod fds;
 pub mod front;
+pub mod left;
 mod memory;
 pub mod open;
 pub mod own_files;

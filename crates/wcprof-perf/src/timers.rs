@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 use wcprof_types::Tid;
 
@@ -80,21 +80,29 @@ impl Events {
 }
 
 /// The timers of a [`PerfSampler`], for a thread that ends them where the one that has the sampler does not get on.
-#[derive(Clone, Debug, Default)]
-pub struct Timers(Arc<Mutex<Events>>);
+#[derive(Debug, Default)]
+pub struct Timers(Weak<Mutex<Events>>);
 
 impl Timers {
-    fn lock(&self) -> MutexGuard<'_, Events> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// No more samples from now on.
+    /// No more samples from now on. Nothing is done where the sampler hangs in a call about them.
     pub fn stop(&self) {
-        for event in self.lock().iter() {
+        let Some(events) = self.0.upgrade() else {
+            return;
+        };
+        let events = match events.try_lock() {
+            Ok(events) => events,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        for event in events.iter() {
             // Fails only for what is none.
             let _ = event.disable();
         }
     }
+}
+
+fn lock(events: &Mutex<Events>) -> MutexGuard<'_, Events> {
+    events.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Open events and their rings.
@@ -105,7 +113,7 @@ pub struct PerfSampler {
     started: bool,
     /// By CPU.
     rings: BTreeMap<u32, Ring>,
-    timers: Timers,
+    events: Arc<Mutex<Events>>,
     timer: Timer,
     policy: CpuPolicy,
     /// Drops samples of other processes.
@@ -121,7 +129,7 @@ impl PerfSampler {
             mode,
             started: false,
             rings: BTreeMap::new(),
-            timers: Timers::default(),
+            events: Arc::default(),
             timer: Timer {
                 period_ns: options.period_ns,
                 dump_bytes: options.dump_bytes,
@@ -160,7 +168,7 @@ impl PerfSampler {
             return Ok(());
         }
         let started = self.started;
-        let mut events = self.timers.lock();
+        let mut events = lock(&self.events);
         let of_cpus = &mut events.of_cpus;
         of_cpus.retain(|cpu, timer| cpus.contains(cpu) && (!started || timer.is_alive()));
         self.rings.retain(|cpu, _| of_cpus.contains_key(cpu));
@@ -211,7 +219,7 @@ impl PerfSampler {
             }
         }
         match first_error {
-            Some(error) if sampler.timers.lock().of_threads.is_empty() => Err(error),
+            Some(error) if lock(&sampler.events).of_threads.is_empty() => Err(error),
             _ => Ok(sampler),
         }
     }
@@ -219,7 +227,7 @@ impl PerfSampler {
     /// Begins to sample.
     pub fn start(&mut self) -> Result<(), PerfError> {
         self.started = true;
-        self.timers.lock().iter().try_for_each(Event::enable)
+        lock(&self.events).iter().try_for_each(Event::enable)
     }
 
     /// Watches one more thread; nothing to do when whole CPUs are watched.
@@ -228,7 +236,7 @@ impl PerfSampler {
             return Ok(());
         }
         let cpus = self.policy.of_thread(tid);
-        let mut events = self.timers.lock();
+        let mut events = lock(&self.events);
         let of_threads = &mut events.of_threads;
         if of_threads.len() + cpus.len() > self.max_events {
             return Err(PerfError::TooManyFiles);
@@ -259,14 +267,14 @@ impl PerfSampler {
     /// Stops watching a thread that has exited. The event that owns a ring stays open.
     pub fn remove_thread(&mut self, tid: Tid) {
         let rings = &self.rings;
-        self.timers.lock().of_threads.retain(|(watched, event)| {
+        lock(&self.events).of_threads.retain(|(watched, event)| {
             *watched != tid || rings.values().any(|r| r.event_fd() == event.as_raw_fd())
         });
     }
 
-    /// Its timers, now and later.
+    /// Its timers, now and later, as long as there is the sampler.
     pub fn timers(&self) -> Timers {
-        self.timers.clone()
+        Timers(Arc::downgrade(&self.events))
     }
 
     /// Threads given to [`Self::per_thread`] that got no event.
@@ -292,7 +300,7 @@ impl PerfSampler {
     /// Changes the CPU time between two samples, ns.
     pub fn set_period(&mut self, period_ns: u64) -> Result<(), PerfError> {
         self.timer.period_ns = period_ns;
-        let events = self.timers.lock();
+        let events = lock(&self.events);
         events
             .iter()
             .try_for_each(|event| event.set_period(period_ns))
@@ -338,12 +346,12 @@ mod tests {
             Err(error) => return println!("SKIPPED timers::stopped: {error}"),
         };
         sampler.start().unwrap();
-        let timers = sampler.timers();
+        let events = Arc::clone(&sampler.events);
         if let Err(error) = sampler.add_thread(Tid(gettid().as_raw())) {
             return println!("SKIPPED timers::stopped: {error}");
         }
         let enabled = || -> u64 {
-            let events = timers.lock();
+            let events = lock(&events);
             let each = events.iter().map(|event| event.enabled_ns().unwrap());
             each.sum()
         };

@@ -46,7 +46,7 @@ mod wanted;
 
 pub use clones::without_clone_suffix;
 pub use confined::{
-    Confinement, NamingProcess, StartProcess, confinement, run_confined, symbolize_confined,
+    Confinement, Ended, NamingProcess, StartProcess, confinement, run_confined, symbolize_confined,
 };
 pub use debuginfod::{
     CachePath, Debuginfod, DebuginfodOptions, Download, OnProgress, ServerFailure,

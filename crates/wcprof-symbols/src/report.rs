@@ -134,6 +134,8 @@ pub struct ModuleReport {
     pub missing_dwarf: bool,
     /// The search for its names was ended before it was through.
     pub is_cancelled: bool,
+    /// The file system of its own file did not answer, and may do so later.
+    pub is_silent: bool,
     /// Addresses whose inline frames are not in the cache ([`Inlines::Quick`](crate::Inlines::Quick)).
     pub n_pending: usize,
     /// Distinct addresses.

@@ -71,7 +71,19 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
     if let Some(remark) = &session.remark {
         message!("wcprof: {remark}");
     }
-    print(args, &options, session, &rules, &hotspot_rules)
+    let loss = session.loss.clone();
+    let printed = print(args, &options, session, &rules, &hotspot_rules);
+    let Some(loss) = loss else {
+        return printed;
+    };
+    // What else failed may follow from it.
+    if let Err(error) = printed
+        && !error.is_broken_pipe()
+    {
+        message!("{error}");
+    }
+    Err(Failure::new(Exit::Failure, anyhow::anyhow!("{loss}"))
+        .hint("what was recorded until then is kept"))
 }
 
 /// Refuses outputs that cannot be written when the recording is over.
@@ -146,12 +158,7 @@ fn print(
     });
     print_next(path, flamegraph.filter(|_| drawn.is_ok()));
     printed?;
-    drawn?;
-    match &session.loss {
-        None => Ok(()),
-        Some(loss) => Err(Failure::new(Exit::Failure, anyhow::anyhow!("{loss}"))
-            .hint("what was recorded until then is kept, and shown above")),
-    }
+    drawn
 }
 
 /// The names of a recording.

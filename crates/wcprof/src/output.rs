@@ -66,7 +66,8 @@ impl OutputArgs {
 pub fn print(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let written = out.write_all(bytes).and_then(|()| out.flush());
-    Ok(written.or_else(ignore_gone_terminal)?)
+    let written = written.or_else(ignore_gone_terminal);
+    Ok(written.context("failed to write to standard output")?)
 }
 
 /// A terminal that has gone is no failure, as a reader that has gone is none: nobody waits for the output.

@@ -12,7 +12,6 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::unistd::ForkResult;
@@ -26,9 +25,10 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, setsid, waitpid};
+use rustix::process::{Pid, setsid};
 
 use crate::deadline::PAUSE;
+use crate::left;
 use crate::procfs::is_runnable;
 
 use super::reason::NoFile;
@@ -42,8 +42,8 @@ const COPY_TIMEOUT: Duration = Duration::from_secs(30);
 const PIECE: u64 = 1 << 20;
 /// Files beyond this are not copied.
 const MAX_COPIED: u64 = 2 << 30;
-/// Children that may wait for servers: beyond this nobody else is made to.
-const MAX_LEFT: usize = 8;
+/// A child that is killed has ended by then, or waits for a server.
+const ENDING_TIMEOUT: Duration = Duration::from_millis(100);
 /// Copies up to this are kept in memory.
 const IN_MEMORY: u64 = 32 << 20;
 /// Left free on the file system that holds a copy.
@@ -84,7 +84,7 @@ pub(super) struct Child {
 impl Child {
     /// Starts a child that opens paths below `root`; none, if too many wait for servers.
     pub(super) fn start(root: Option<BorrowedFd<'_>>) -> Result<Self, NoFile> {
-        if !LEFT.has_room() {
+        if !left::has_room() {
             return Err(NoFile::NotAsked);
         }
         let flags = SocketFlags::CLOEXEC;
@@ -169,56 +169,17 @@ pub(super) struct Silent {
 impl Silent {
     /// Whether another one may be asked: a while later, and if nobody holds this one any more.
     pub(super) fn is_over(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.since) >= PAUSE
-            && !self.pid.is_some_and(|pid| LEFT.has(pid))
+        now.saturating_duration_since(self.since) >= PAUSE && !self.pid.is_some_and(left::has)
     }
 }
 
 impl Drop for Child {
-    /// A child that waits for a server can not be waited for.
     fn drop(&mut self) {
-        let Some(pid) = self.pid else { return };
-        let _ = kill_process(pid, Signal::KILL);
-        let until = Instant::now() + Duration::from_millis(100);
-        while !has_ended(pid) {
-            if Instant::now() >= until {
-                return LEFT.lock().push(pid);
-            }
-            std::thread::sleep(Duration::from_millis(1));
+        if let Some(pid) = self.pid {
+            // A child that waits for a server can not be waited for.
+            let _ = left::end(wcprof_types::Pid(pid.as_raw_pid()), ENDING_TIMEOUT);
         }
     }
-}
-
-/// Children of this process that were left behind.
-static LEFT: Left = Left(Mutex::new(Vec::new()));
-
-/// Children that were killed and had not ended by then.
-struct Left(Mutex<Vec<Pid>>);
-
-impl Left {
-    fn lock(&self) -> MutexGuard<'_, Vec<Pid>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Those that have not ended by now. Each is a process with the memory that this one had.
-    fn waiting(&self) -> MutexGuard<'_, Vec<Pid>> {
-        let mut left = self.lock();
-        left.retain(|&pid| !has_ended(pid));
-        left
-    }
-
-    fn has_room(&self) -> bool {
-        self.waiting().len() < MAX_LEFT
-    }
-
-    fn has(&self, pid: Pid) -> bool {
-        self.waiting().contains(&pid)
-    }
-}
-
-/// Whether a child has ended; it is no zombie then.
-fn has_ended(pid: Pid) -> bool {
-    !waitpid(Some(pid), WaitOptions::NOHANG).is_ok_and(|ended| ended.is_none())
 }
 
 /// Requests: one of these, a user id, and a path that ends with NUL.
@@ -391,7 +352,7 @@ fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<(usize, Option<Ow
 mod tests {
     use std::process::{Command, Stdio};
 
-    use rustix::process::{WaitId, WaitIdOptions, waitid};
+    use rustix::process::{Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
     use super::*;
 
@@ -415,33 +376,11 @@ mod tests {
             pid: Some(pid),
             since,
         };
-        LEFT.lock().push(pid);
+        left::leave(pid);
         assert!(!silent.is_over(since + PAUSE));
         end(pid);
         assert!(!silent.is_over(since));
         assert!(silent.is_over(since + PAUSE));
         assert!(child.wait().is_err(), "it was reaped");
-    }
-
-    /// Check that children which do not end are counted up to a limit, and that one which has ended is reaped and counts no
-    /// more.
-    #[test]
-    fn left_behind() {
-        let left = Left(Mutex::default());
-        let children: Vec<_> = (0..MAX_LEFT).map(|_| cat()).collect();
-        for child in &children {
-            assert!(left.has_room());
-            left.lock().push(Pid::from_child(child));
-        }
-        assert!(!left.has_room());
-        for child in &children {
-            let pid = Pid::from_child(child);
-            end(pid);
-            assert!(left.has_room());
-            assert!(!left.lock().contains(&pid));
-            let again = waitpid(Some(pid), WaitOptions::NOHANG);
-            assert_eq!(again.unwrap_err(), Errno::CHILD);
-        }
-        assert!(left.lock().is_empty());
     }
 }

@@ -1,8 +1,9 @@
 //! Calls about files of any file system, whose server may have ended since: on another thread, for a while.
 
 use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::AsRawFd;
-use std::path::Path;
+use std::path::{Component, Path};
 
 use super::reason::{NoFile, OpenError};
 use super::regular::open_regular;
@@ -15,22 +16,32 @@ use crate::procfs::read_file;
 /// As that, or when its file system does not answer.
 pub fn open_regular_in_time(path: &Path) -> Result<File, OpenError> {
     let own = path.to_owned();
-    let opened = with_deadline(Awaited::Host, move || open_regular(&own));
+    let opened = with_deadline(Awaited::Host(folder(path)), move || open_regular(&own));
     opened.unwrap_or_else(|| Err(NoFile::NoAnswer.at(path)))
 }
 
-/// Looks at an open file.
+/// Which of a machine's folders a file is in: its first two, as `/usr/lib` or `/net/host`.
+fn folder(path: &Path) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let names = path.components().filter(|c| *c != Component::RootDir);
+    names.take(2).for_each(|name| name.hash(&mut hasher));
+    hasher.finish()
+}
+
+/// Looks at an open file, and gives it back.
 ///
 /// # Errors
 /// When its file system does not answer.
 pub fn look_in_time<T: Send + 'static>(
-    file: &File,
+    file: File,
     look: impl FnOnce(&File) -> T + Send + 'static,
-) -> Result<T, NoFile> {
-    let file = file.try_clone()?;
+) -> Result<(File, T), NoFile> {
     let mount = mount_id(&file).unwrap_or_default();
-    let looked = with_deadline(Awaited::Mount(mount), move || look(&file));
-    looked.ok_or(NoFile::NoAnswer)
+    let look = move || {
+        let seen = look(&file);
+        (file, seen)
+    };
+    with_deadline(Awaited::Mount(mount), look).ok_or(NoFile::NoAnswer)
 }
 
 /// Which mount a file is on. Its file system is not asked.
@@ -46,6 +57,14 @@ mod tests {
 
     use super::*;
 
+    /// Check that files are of one folder that one server may have, and no others.
+    #[test]
+    fn folders() {
+        let of = |path| folder(Path::new(path));
+        assert_eq!(of("/net/dbg/a/b.debug"), of("/net/dbg/c.debug"));
+        assert_ne!(of("/net/dbg/a.debug"), of("/net/other/a.debug"));
+    }
+
     /// Check that nobody waits for a file system that did not answer, but for others.
     #[test]
     fn by_mount() {
@@ -53,11 +72,12 @@ mod tests {
         let other = tempfile::tempfile().unwrap();
         assert_ne!(mount_id(&proc).unwrap(), mount_id(&other).unwrap());
         let (never, wait) = channel::<()>();
-        let hangs = look_in_time(&proc, move |_| wait.recv().is_ok());
+        let again = proc.try_clone().unwrap();
+        let hangs = look_in_time(proc, move |_| wait.recv().is_ok());
         assert!(hangs.unwrap_err().is_silence());
-        assert!(look_in_time(&proc, |_| ()).unwrap_err().is_silence());
-        let size = look_in_time(&other, |file| file.metadata().unwrap().len());
-        assert_eq!(size.unwrap(), 0);
+        assert!(look_in_time(again, |_| ()).unwrap_err().is_silence());
+        let looked = look_in_time(other, |file| file.metadata().unwrap().len());
+        assert_eq!(looked.unwrap().1, 0);
         drop(never);
     }
 }

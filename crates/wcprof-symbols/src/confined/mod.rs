@@ -13,7 +13,7 @@ mod wire_path;
 
 pub use child::run_confined;
 pub use messages::Confinement;
-pub use parent::{NamingProcess, StartProcess, confinement, symbolize_confined};
+pub use parent::{Ended, NamingProcess, StartProcess, confinement, symbolize_confined};
 
 #[cfg(test)]
 mod tests;

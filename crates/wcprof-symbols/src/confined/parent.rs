@@ -30,16 +30,25 @@ const MAX_CONFINEMENT: u64 = 64 << 10;
 
 /// A process that runs [`run_confined`](super::run_confined).
 pub trait NamingProcess: Sync {
-    /// Ends it.
+    /// Ends it, without waiting for that.
     fn kill(&self);
 
-    /// Says how it ended, as in "it `took too long`". It was killed; one that does not end even so is left behind.
-    fn wait(&self) -> String;
+    /// Ends it, and says how it ended; one that does not is left behind.
+    fn end(self: Box<Self>) -> Ended;
 
     /// Called many times a second while it runs; returns whether it may go on. It may wait for an answer.
     fn tick(&self, _is_answered: bool) -> bool {
         true
     }
+}
+
+/// How a process ended.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// As in "it `took too long`".
+    pub how: String,
+    /// It waited for a file system that does not answer.
+    pub is_silent: bool,
 }
 
 /// Starts a process that talks on a socket.
@@ -53,10 +62,9 @@ pub fn confinement(start: &StartProcess<'_>) -> io::Result<Confinement> {
     let (socket, other) = UnixStream::pair()?;
     let process = start(other)?;
     let told = expect::<Confinement>(&socket, MAX_CONFINEMENT);
-    process.kill();
-    let reason = process.wait();
+    let ended = process.end();
     told.map(|(confinement, _)| confinement)
-        .map_err(|_| io::Error::other(reason))
+        .map_err(|_| io::Error::other(ended.how))
 }
 
 /// What is tried for a module.
@@ -116,11 +124,18 @@ pub fn symbolize_confined(
             n_answering: AtomicUsize::new(0),
         };
         let ended = match options.cancel.is_cancelled() {
-            true => CANCELLED.to_owned(),
+            true => other_end(CANCELLED.to_owned()),
             false => run(&server, &left, n_threads, start),
         };
         n_ended += 1;
         left = take_names(&server, left, &mut results);
+        if ended.is_silent && n_ended <= MAX_ENDED {
+            // All that it had begun wait; of the others the next process will know.
+            let (waiting, others) = left.into_iter().partition(|module| module.is_suspect);
+            give_up(waiting, queries, &mut results, &ended);
+            left = others;
+            continue;
+        }
         match left.iter().filter(|module| module.is_suspect).count() {
             // It had begun with several: one after the other, they show which it is.
             2.. if n_threads > 1 => n_threads = 1,
@@ -142,7 +157,7 @@ fn without_addresses(query: &ModuleQuery) -> ModuleSymbols {
 }
 
 /// Runs a process for these modules; returns how it ended.
-fn run(server: &Server<'_>, left: &[Left], n_threads: usize, start: &StartProcess<'_>) -> String {
+fn run(server: &Server<'_>, left: &[Left], n_threads: usize, start: &StartProcess<'_>) -> Ended {
     let begin = || {
         let (socket, other) = UnixStream::pair()?;
         let process = start(other)?;
@@ -151,15 +166,23 @@ fn run(server: &Server<'_>, left: &[Left], n_threads: usize, start: &StartProces
     let begun: io::Result<_> = begin();
     let (socket, process) = match begun {
         Ok(begun) => begun,
-        Err(error) => return format!("could not be started: {error}"),
+        Err(error) => return other_end(format!("could not be started: {error}")),
     };
     let n_threads = n_threads.min(left.len());
     let served = serve(server, left, (socket, n_threads), &*process);
-    process.kill();
-    let ended = process.wait();
+    let ended = process.end();
     match served {
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => format!("said {error}"),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            other_end(format!("said {error}"))
+        }
         _ => ended,
+    }
+}
+
+fn other_end(how: String) -> Ended {
+    Ended {
+        how,
+        is_silent: false,
     }
 }
 
@@ -251,6 +274,7 @@ fn take_names(server: &Server<'_>, left: Vec<Left>, results: &mut [ModuleSymbols
                 symbols.report.problems.insert(0, problem(query, &text));
                 symbols.report.missing_dwarf = true;
             }
+            symbols.report.is_silent = state.is_silent.load(Ordering::Relaxed);
             *result = symbols;
         } else if server.options.cancel.is_cancelled() {
             *result = unnamed(query, CANCELLED);
@@ -266,29 +290,32 @@ fn take_names(server: &Server<'_>, left: Vec<Left>, results: &mut [ModuleSymbols
     open
 }
 
+/// Leaves modules without names.
+fn give_up(left: Vec<Left>, queries: &[ModuleQuery], results: &mut [ModuleSymbols], ended: &Ended) {
+    for module in left {
+        let query = queries.get(module.index);
+        if let (Some(query), Some(result)) = (query, results.get_mut(module.index)) {
+            let how = &ended.how;
+            let text = format!("its files were not read: the process that reads it {how}");
+            *result = unnamed(query, &text);
+        }
+    }
+}
+
 /// Tries less for the modules that `lower` says; returns those for which there is something to try.
 fn try_less(
     left: Vec<Left>,
     queries: &[ModuleQuery],
     results: &mut [ModuleSymbols],
-    ended: &str,
+    ended: &Ended,
     lower: impl Fn(&Left) -> bool,
 ) -> Vec<Left> {
-    let reason = format!("the process that reads it {ended}");
-    let mut goes_on = Vec::new();
-    for mut module in left {
-        if lower(&module) {
-            if module.effort == Effort::SymbolTables {
-                let query = queries.get(module.index);
-                if let (Some(query), Some(result)) = (query, results.get_mut(module.index)) {
-                    *result = unnamed(query, &format!("its files were not read: {reason}"));
-                }
-                continue;
-            }
-            module.effort = Effort::SymbolTables;
-            module.reason = Some(reason.clone());
-        }
-        goes_on.push(module);
+    let is_over = |module: &Left| lower(module) && module.effort == Effort::SymbolTables;
+    let (over, mut goes_on): (_, Vec<Left>) = left.into_iter().partition(is_over);
+    give_up(over, queries, results, ended);
+    for module in goes_on.iter_mut().filter(|module| lower(module)) {
+        module.effort = Effort::SymbolTables;
+        module.reason = Some(format!("the process that reads it {}", ended.how));
     }
     goes_on
 }

@@ -22,7 +22,7 @@ use super::wire::{receive, send};
 use crate::cache::is_sound;
 use crate::cache_key::{CacheKey, stamp};
 use crate::debuginfod::{Artifact, check_free};
-use crate::files::{ModuleFile, ModuleFiles, NoFile, OpenError};
+use crate::files::{ModuleFile, ModuleFiles, NoFile};
 use crate::options::SymbolOptions;
 use crate::query::{ModuleQuery, ModuleSymbols};
 use crate::surroundings::{Surroundings, ThisMachine};
@@ -49,7 +49,25 @@ pub(super) struct Server<'s> {
 pub(super) struct State {
     /// Its file was asked for.
     pub(super) has_begun: AtomicBool,
+    /// The file system of that did not answer.
+    pub(super) is_silent: AtomicBool,
     pub(super) symbols: Mutex<Option<ModuleSymbols>>,
+}
+
+/// A message that is read and answered, which is counted.
+struct Answering<'n>(&'n AtomicUsize);
+
+impl<'n> Answering<'n> {
+    fn new(n: &'n AtomicUsize) -> Self {
+        n.fetch_add(1, Ordering::Relaxed);
+        Self(n)
+    }
+}
+
+impl Drop for Answering<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Server<'_> {
@@ -58,16 +76,16 @@ impl Server<'_> {
     /// # Errors
     /// When it says what the program never says.
     pub(super) fn serve(&self, socket: &UnixStream) -> io::Result<()> {
-        while let Some((request, _)) = receive(socket, MAX_MESSAGE)? {
-            self.n_answering.fetch_add(1, Ordering::Relaxed);
-            let answered = self.answer(request).and_then(|answer| match answer {
-                Some((reply, file)) => send(socket, &reply, file.as_ref().map(AsFd::as_fd)),
-                None => Ok(()),
-            });
-            self.n_answering.fetch_sub(1, Ordering::Relaxed);
-            answered?;
+        loop {
+            let mut answering = None;
+            let on_begin = || answering = Some(Answering::new(&self.n_answering));
+            let Some((request, _)) = receive(socket, MAX_MESSAGE, on_begin)? else {
+                return Ok(());
+            };
+            if let Some((reply, file)) = self.answer(request)? {
+                send(socket, &reply, file.as_ref().map(AsFd::as_fd))?;
+            }
         }
-        Ok(())
     }
 
     pub(super) fn is_answering(&self) -> bool {
@@ -80,17 +98,25 @@ impl Server<'_> {
             Request::Module { module } => {
                 let (query, state) = self.module(module)?;
                 state.has_begun.store(true, Ordering::Relaxed);
-                self.hand_out(match self.files.open(&query.module) {
+                let opened = match self.files.open(&query.module) {
                     Ok(ModuleFile::File(file)) => Ok(file),
                     Ok(ModuleFile::Bytes(bytes)) => Ok(in_memory(&bytes)?),
-                    Err(error) => Err(error),
-                })
+                    Err(error) => Err(error.reason),
+                };
+                let looked = self.look(opened);
+                let is_silent = looked.as_ref().is_err_and(NoFile::is_silence);
+                state.is_silent.store(is_silent, Ordering::Relaxed);
+                hand_out(looked)
             }
             Request::Path { module, path } => {
                 let (query, _) = self.module(module)?;
-                self.hand_out(self.files.open_path(&query.module, &PathBuf::from(path)))
+                let opened = self.files.open_path(&query.module, &PathBuf::from(path));
+                hand_out(self.look(opened.map_err(|error| error.reason)))
             }
-            Request::Host { path } => self.hand_out(surroundings.open(&PathBuf::from(path))),
+            Request::Host { path } => {
+                let opened = surroundings.open(&PathBuf::from(path));
+                hand_out(self.look(opened.map_err(|error| error.reason)))
+            }
             Request::Fetch {
                 module,
                 build_id,
@@ -136,31 +162,13 @@ impl Server<'_> {
     }
 
     /// A file for the process; an empty one in place of what is no ELF file.
-    fn hand_out(&self, opened: Result<File, OpenError>) -> (Reply, Option<File>) {
-        let looked = opened.map_err(|error| error.reason).and_then(|file| {
-            let (is_elf, stamp) = look_in_time(&file, |file| (is_elf(file), stamp(file)))?;
-            Ok(match is_elf {
-                true => (file, stamp),
-                false => (in_memory(&[])?, None),
-            })
-        });
-        match looked {
-            Ok((file, stamp)) => {
-                self.note(stamp);
-                (Reply::File, Some(file))
-            }
-            Err(reason) => {
-                let is_not_found = matches!(reason, NoFile::NotFound);
-                let reason = reason.to_string();
-                (
-                    Reply::NoFile {
-                        is_not_found,
-                        reason,
-                    },
-                    None,
-                )
-            }
+    fn look(&self, opened: Result<File, NoFile>) -> Result<File, NoFile> {
+        let (file, (is_elf, stamp)) = look_in_time(opened?, |file| (is_elf(file), stamp(file)))?;
+        if !is_elf {
+            return Ok(in_memory(&[])?);
         }
+        self.note(stamp);
+        Ok(file)
     }
 
     fn fetch(
@@ -198,6 +206,19 @@ impl Server<'_> {
     fn has_handed_out(&self, key: &CacheKey) -> bool {
         let stamps = self.stamps.lock().unwrap_or_else(PoisonError::into_inner);
         key.stamps().all(|stamp| stamps.contains(stamp))
+    }
+}
+
+fn hand_out(file: Result<File, NoFile>) -> (Reply, Option<File>) {
+    match file {
+        Ok(file) => (Reply::File, Some(file)),
+        Err(reason) => {
+            let reply = Reply::NoFile {
+                is_not_found: matches!(reason, NoFile::NotFound),
+                reason: reason.to_string(),
+            };
+            (reply, None)
+        }
     }
 }
 

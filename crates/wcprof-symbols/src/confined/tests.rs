@@ -6,7 +6,7 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use dwarf_stream::elf::ElfFile;
@@ -15,7 +15,7 @@ use wcprof_types::{BuildId, Svma};
 use super::messages::{Reply, Request, Start, WireModule};
 use super::names::Names;
 use super::wire::{expect, send};
-use super::{Confinement, NamingProcess, run_confined, symbolize_confined};
+use super::{Confinement, Ended, NamingProcess, run_confined, symbolize_confined};
 use crate::files::{LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, OpenError};
 use crate::module::{symbolize_modules, unnamed};
 use crate::options::{Inlines, SymbolOptions};
@@ -24,7 +24,7 @@ use crate::query::{ModuleQuery, ModuleSymbols};
 /// A process that is a thread.
 struct Thread {
     socket: UnixStream,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: JoinHandle<()>,
 }
 
 impl NamingProcess for Thread {
@@ -32,10 +32,13 @@ impl NamingProcess for Thread {
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 
-    fn wait(&self) -> String {
-        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
-        thread.take().unwrap().join().unwrap();
-        "ended in a test".to_owned()
+    fn end(self: Box<Self>) -> Ended {
+        self.kill();
+        self.thread.join().unwrap();
+        Ended {
+            how: "ended in a test".to_owned(),
+            is_silent: false,
+        }
     }
 }
 
@@ -51,7 +54,7 @@ fn start(
     });
     Ok(Box::new(Thread {
         socket: for_kill,
-        thread: Mutex::new(Some(thread)),
+        thread,
     }))
 }
 
@@ -319,8 +322,11 @@ struct Stuck {
 impl NamingProcess for Stuck {
     fn kill(&self) {}
 
-    fn wait(&self) -> String {
-        "was left behind".to_owned()
+    fn end(self: Box<Self>) -> Ended {
+        Ended {
+            how: "was left behind".to_owned(),
+            is_silent: true,
+        }
     }
 
     fn tick(&self, is_answered: bool) -> bool {

@@ -43,10 +43,11 @@ pub(super) fn send(
 }
 
 /// Receives a message whose document has at most `limit` bytes, and the descriptor that came with it; `None`
-/// when the other side has ended.
+/// when the other side has ended. `on_begin` is called when the first bytes are there.
 pub(super) fn receive<T: DeserializeOwned>(
     mut socket: &UnixStream,
     limit: u64,
+    on_begin: impl FnOnce(),
 ) -> io::Result<Option<(T, Option<File>)>> {
     let mut length = [0; 4];
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
@@ -57,6 +58,7 @@ pub(super) fn receive<T: DeserializeOwned>(
     if n == 0 {
         return Ok(None);
     }
+    on_begin();
     let file = control.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
         _ => None,
@@ -83,7 +85,7 @@ pub(super) fn expect<T: DeserializeOwned>(
     socket: &UnixStream,
     limit: u64,
 ) -> io::Result<(T, Option<File>)> {
-    receive(socket, limit)?.ok_or_else(|| ErrorKind::UnexpectedEof.into())
+    receive(socket, limit, || ())?.ok_or_else(|| ErrorKind::UnexpectedEof.into())
 }
 
 #[cfg(test)]
@@ -112,7 +114,7 @@ mod tests {
             assert_eq!(io::read_to_string(received).unwrap(), "text");
             let (text, none) = expect::<String>(&b, 4 << 20).unwrap();
             assert!(text == large && none.is_none());
-            assert!(receive::<String>(&b, 100).unwrap().is_none());
+            assert!(receive::<String>(&b, 100, || ()).unwrap().is_none());
         });
     }
 

@@ -10,10 +10,9 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Stdio};
-use std::sync::mpsc::channel;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -27,9 +26,10 @@ use nix::time::{ClockId, clock_getcpuclockid};
 use nix::unistd::{Pid, Uid, chdir, chroot, fchdir};
 use seccompiler::SeccompCmpOp;
 use wcprof_capture::give_way;
+use wcprof_host::left;
 use wcprof_host::procfs::has_runnable_thread;
 use wcprof_host::sys::keep_capabilities;
-use wcprof_symbols::{Confinement, NamingProcess, SymbolOptions, run_confined};
+use wcprof_symbols::{Confinement, Ended, NamingProcess, SymbolOptions, run_confined};
 
 use super::filter::{Filter, hide, prove};
 use super::process;
@@ -221,6 +221,11 @@ pub(crate) fn start(
 ) -> io::Result<Box<dyn NamingProcess>> {
     let (memory, threads) = (options.max_memory.to_string(), options.threads.to_string());
     let args = ["confined-names", &memory, &threads].map(OsStr::new);
+    if !left::has_room() {
+        return Err(io::Error::other(
+            "too many others wait for file systems that do not answer",
+        ));
+    }
     let child = process::command(&args)
         .stdin(Stdio::from(OwnedFd::from(socket)))
         // Signals of the terminal are for wcprof: the first Ctrl-C ends the recording alone.
@@ -232,11 +237,11 @@ pub(crate) fn start(
         give_way(pid);
     }
     Ok(Box::new(Namer {
-        child: Mutex::new(Some(child)),
         pid,
         clock: clock_getcpuclockid(pid).ok(),
         pace,
         rest: Mutex::new(Rest::new()),
+        is_silent: AtomicBool::new(false),
     }))
 }
 
@@ -286,28 +291,20 @@ impl Rest {
 }
 
 struct Namer {
-    /// Until its end is waited for.
-    child: Mutex<Option<Child>>,
+    /// Its end is waited for by [`NamingProcess::end`]: until then the number is its own.
     pid: Pid,
     /// Of its CPU time.
     clock: Option<ClockId>,
     pace: Option<Pace>,
     rest: Mutex<Rest>,
-}
-
-impl Namer {
-    fn rest(&self) -> MutexGuard<'_, Rest> {
-        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    /// It did not get on.
+    is_silent: AtomicBool,
 }
 
 impl NamingProcess for Namer {
     fn kill(&self) {
-        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(child) = child.as_mut() {
-            // Fails only when it is gone already.
-            let _ = child.kill();
-        }
+        // Fails only when it is gone already.
+        let _ = kill(self.pid, Signal::SIGKILL);
     }
 
     fn tick(&self, is_answered: bool) -> bool {
@@ -321,52 +318,44 @@ impl NamingProcess for Namer {
                 true => Signal::SIGSTOP,
                 false => Signal::SIGCONT,
             };
-            // It is waited for later: the number is still its own.
             let _ = kill(self.pid, signal);
         }
-        let mut rest = self.rest();
+        let mut rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
         if !rest.is_too_long(taken, is_answered || is_stopped) {
             return true;
         }
         // It may have no CPU.
         let waits = !has_runnable_thread(wcprof_types::Pid(self.pid.as_raw()));
         rest.is_too_long(taken, !waits);
+        self.is_silent.fetch_or(waits, Ordering::Relaxed);
         !waits
     }
 
-    fn wait(&self) -> String {
-        let child = self.child.lock();
-        let child = child.unwrap_or_else(PoisonError::into_inner).take();
-        let (to, from) = channel();
-        // It does not end while it waits for a file server.
-        let wait = move || to.send(child.map(|mut child| child.wait()));
-        let status = match thread::Builder::new().spawn(wait) {
-            Ok(_) => from.recv_timeout(MAX_ENDING).ok().flatten(),
-            Err(error) => Some(Err(error)),
+    fn end(self: Box<Self>) -> Ended {
+        let status = left::end(wcprof_types::Pid(self.pid.as_raw()), MAX_ENDING);
+        let signal = match &status {
+            Ok(Some(status)) => status.signal(),
+            _ => None,
         };
-        if self.rest().since.elapsed() >= MAX_REST {
-            return format!(
-                "did not get on for {} s: a file system does not answer",
-                MAX_REST.as_secs()
-            );
-        }
-        let Some(status) = status else {
-            return "does not end: a file system does not answer".to_owned();
-        };
-        let signal = status.as_ref().ok().and_then(ExitStatusExt::signal);
-        match (
+        let is_silent = self.is_silent.load(Ordering::Relaxed) || matches!(status, Ok(None));
+        let how = match (
             signal.and_then(|signal| Signal::try_from(signal).ok()),
             status,
         ) {
+            _ if is_silent => format!(
+                "did not get on for {} s: a file system does not answer",
+                MAX_REST.as_secs()
+            ),
             (Some(Signal::SIGABRT), _) => {
                 "needed more memory than its limit, or found an error in itself (SIGABRT)".into()
             }
             (Some(Signal::SIGXCPU), _) => {
                 "took more CPU time than files of this size need (SIGXCPU)".into()
             }
-            (_, Ok(status)) => format!("ended early ({status})"),
+            (_, Ok(status)) => format!("ended early ({})", status.unwrap_or_default()),
             (_, Err(error)) => format!("was lost: {error}"),
-        }
+        };
+        Ended { how, is_silent }
     }
 }
 

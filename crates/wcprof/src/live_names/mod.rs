@@ -3,7 +3,7 @@
 mod pauses;
 mod remembered;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use wcprof_host::clock::{children_cpu_ns, thread_cpu_ns};
@@ -220,14 +220,21 @@ impl LiveNames {
             stacks: Vec::new(),
             ..tables.clone()
         };
-        let (mut found, _) = names::of_recording(&asked, files, args, options)?;
+        let (mut found, report) = names::of_recording(&asked, files, args, options)?;
+        let silent = report.modules.iter().filter(|module| module.is_silent);
+        let silent: HashSet<&str> = silent.map(|module| &*module.path).collect();
         for (at, (id, place, frame)) in (0..).map(FrameId).zip(new) {
-            // One without a name is not asked for again.
+            // One without a name is not asked for again, unless its file may be read later.
             let names = found.frames.remove(&at).unwrap_or_default();
-            let start = match frame {
-                Frame::Native { function, .. } => function,
-                _ => None,
+            let (module, start) = match frame {
+                Frame::Native {
+                    module, function, ..
+                } => (tables.modules.get(module.0 as usize), function),
+                _ => (None, None),
             };
+            if module.is_some_and(|module| silent.contains(&*module.path)) {
+                continue;
+            }
             self.remembered.note(place, start, &names);
             if !names.is_empty() {
                 known.frames.insert(id, names);
