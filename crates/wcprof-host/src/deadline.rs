@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use nix::unistd::gettid;
 use wcprof_types::{Pid, Tid};
 
+use crate::left;
 use crate::procfs::{is_runnable, read_file};
 
 /// What answers does within microseconds, or after reading a page from a disk.
@@ -75,13 +76,16 @@ struct Silence {
     since: Option<Instant>,
     /// Calls that were left behind, and have not returned yet.
     n_lasting: usize,
+    /// A child that was left behind for it.
+    child: Option<Pid>,
 }
 
 impl Silence {
     /// Whether it may be waited for again.
     fn is_over(self, now: Instant) -> bool {
         let age = self.since.map(|since| now.saturating_duration_since(since));
-        self.n_lasting == 0 && age.is_none_or(|age| age >= PAUSE)
+        let is_old = age.is_none_or(|age| age >= PAUSE);
+        is_old && self.n_lasting == 0 && !self.child.is_some_and(left::has)
     }
 }
 
@@ -90,6 +94,13 @@ static SILENT: Mutex<BTreeMap<Awaited, Silence>> = Mutex::new(BTreeMap::new());
 
 fn silent() -> MutexGuard<'static, BTreeMap<Awaited, Silence>> {
     SILENT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Somebody else found that this does not answer: a child, which was left behind for it or has ended.
+pub(crate) fn silence(awaited: Awaited, child: Pid) {
+    let mut silent = silent();
+    let silence = silent.entry(awaited).or_default();
+    (silence.since, silence.child) = (Some(Instant::now()), Some(child));
 }
 
 /// Processes whose memory did not answer so far.
@@ -131,16 +142,16 @@ pub(crate) fn with_deadline<T: Send + 'static>(
     let (to, from) = channel();
     let call: Call = Box::new(move || {
         let result = call();
-        let mut silent = silent();
+        let locked = silent();
         let unsent = to.send(result);
-        if unsent.is_err()
-            && let Some(silence) = silent.get_mut(&awaited)
-        {
-            silence.n_lasting -= 1;
+        drop(locked);
+        if let Err(unsent) = unsent {
+            // It may be a file, and to close it may last as long.
+            drop(unsent);
+            if let Some(silence) = silent().get_mut(&awaited) {
+                silence.n_lasting -= 1;
+            }
         }
-        drop(silent);
-        // That may be a file, and to close it may last as long.
-        drop(unsent);
     });
     CALLER.with_borrow_mut(|caller| {
         if caller.is_none() {

@@ -7,7 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use rustix::process::{Pid as Raw, Signal, WaitOptions, kill_process, waitpid};
+use wcprof_types::Pid;
 
 /// Children that may be left behind: beyond this nobody else is made to wait.
 const MAX_LEFT: usize = 8;
@@ -49,17 +50,16 @@ pub(crate) fn has(pid: Pid) -> bool {
 ///
 /// # Errors
 /// When it is not a child, or somebody else has waited for it.
-pub fn end(pid: wcprof_types::Pid, patience: Duration) -> io::Result<Option<ExitStatus>> {
-    let pid = Pid::from_raw(pid.0).ok_or(io::ErrorKind::InvalidInput)?;
+pub fn end(pid: Pid, patience: Duration) -> io::Result<Option<ExitStatus>> {
     // It may have ended by itself.
-    let _ = kill_process(pid, Signal::KILL);
+    let _ = kill_process(raw(pid)?, Signal::KILL);
     let until = Instant::now() + patience;
     loop {
         if let Some(status) = ended(pid)? {
             return Ok(Some(status));
         }
         if Instant::now() >= until {
-            leave(pid);
+            LEFT.lock().push(pid);
             return Ok(None);
         }
         thread::sleep(Duration::from_millis(1));
@@ -67,13 +67,29 @@ pub fn end(pid: wcprof_types::Pid, patience: Duration) -> io::Result<Option<Exit
 }
 
 /// From now on this child is left behind.
+#[cfg(test)]
 pub(crate) fn leave(pid: Pid) {
     LEFT.lock().push(pid);
 }
 
+/// Kills a child, and waits until it has ended without reaping it.
+#[cfg(test)]
+pub(crate) fn kill_unreaped(pid: Pid) {
+    use rustix::process::{WaitId, WaitIdOptions, waitid};
+
+    let pid = raw(pid).unwrap();
+    kill_process(pid, Signal::KILL).unwrap();
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    waitid(WaitId::Pid(pid), options).unwrap();
+}
+
+fn raw(pid: Pid) -> io::Result<Raw> {
+    Raw::from_raw(pid.0).ok_or_else(|| io::ErrorKind::InvalidInput.into())
+}
+
 /// How a child has ended; it is no zombie then.
 fn ended(pid: Pid) -> io::Result<Option<ExitStatus>> {
-    let ended = waitpid(Some(pid), WaitOptions::NOHANG)?;
+    let ended = waitpid(Some(raw(pid)?), WaitOptions::NOHANG)?;
     Ok(ended.map(|(_, status)| ExitStatus::from_raw(status.as_raw())))
 }
 
@@ -81,13 +97,14 @@ fn ended(pid: Pid) -> io::Result<Option<ExitStatus>> {
 mod tests {
     use std::process::{Child, Command, Stdio};
 
-    use rustix::io::Errno;
-    use rustix::process::{WaitId, WaitIdOptions, waitid};
-
     use super::*;
 
     fn cat() -> Child {
         Command::new("cat").stdin(Stdio::piped()).spawn().unwrap()
+    }
+
+    fn pid_of(child: &Child) -> Pid {
+        Pid(child.id().cast_signed())
     }
 
     /// Check that children which do not end are counted up to a limit, and that one which has ended is reaped and counts no
@@ -98,19 +115,15 @@ mod tests {
         let children: Vec<_> = (0..MAX_LEFT).map(|_| cat()).collect();
         for child in &children {
             assert!(left.has_room());
-            left.lock().push(Pid::from_child(child));
+            left.lock().push(pid_of(child));
         }
         assert!(!left.has_room());
         for child in &children {
-            let pid = Pid::from_child(child);
-            kill_process(pid, Signal::KILL).unwrap();
-            // Without reaping it.
-            let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-            waitid(WaitId::Pid(pid), options).unwrap();
+            let pid = pid_of(child);
+            kill_unreaped(pid);
             assert!(left.has_room());
             assert!(!left.lock().contains(&pid));
-            let again = waitpid(Some(pid), WaitOptions::NOHANG);
-            assert_eq!(again.unwrap_err(), Errno::CHILD);
+            assert!(ended(pid).is_err(), "it was reaped");
         }
         assert!(left.lock().is_empty());
     }
@@ -118,7 +131,7 @@ mod tests {
     /// Check that a child is ended, that how is told, and that one which was waited for is an error.
     #[test]
     fn ended_child() {
-        let pid = wcprof_types::Pid(cat().id().cast_signed());
+        let pid = pid_of(&cat());
         let status = end(pid, Duration::from_secs(60)).unwrap().unwrap();
         assert_eq!(status.signal(), Some(Signal::KILL.as_raw()));
         assert!(end(pid, Duration::ZERO).is_err());

@@ -25,7 +25,8 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
-use rustix::process::{Pid, setsid};
+use rustix::process::setsid;
+use wcprof_types::Pid;
 
 use crate::deadline::PAUSE;
 use crate::left;
@@ -78,7 +79,7 @@ pub(super) struct Opened {
 #[derive(Debug)]
 pub(super) struct Child {
     socket: OwnedFd,
-    pid: Option<Pid>,
+    pid: Pid,
 }
 
 impl Child {
@@ -95,7 +96,7 @@ impl Child {
             ForkResult::Child => serve(theirs.as_fd(), root),
             ForkResult::Parent { child } => Ok(Self {
                 socket: ours,
-                pid: Pid::from_raw(child.as_raw()),
+                pid: Pid(child.as_raw()),
             }),
         }
     }
@@ -154,31 +155,28 @@ impl Child {
     }
 
     fn is_runnable(&self) -> bool {
-        self.pid
-            .is_some_and(|pid| is_runnable(&pid.as_raw_pid().to_string()))
+        is_runnable(&self.pid.to_string())
     }
 }
 
 /// A child of this process that did not answer.
 #[derive(Debug)]
 pub(super) struct Silent {
-    pid: Option<Pid>,
+    pid: Pid,
     since: Instant,
 }
 
 impl Silent {
     /// Whether another one may be asked: a while later, and if nobody holds this one any more.
     pub(super) fn is_over(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.since) >= PAUSE && !self.pid.is_some_and(left::has)
+        now.saturating_duration_since(self.since) >= PAUSE && !left::has(self.pid)
     }
 }
 
 impl Drop for Child {
     fn drop(&mut self) {
-        if let Some(pid) = self.pid {
-            // A child that waits for a server can not be waited for.
-            let _ = left::end(wcprof_types::Pid(pid.as_raw_pid()), ENDING_TIMEOUT);
-        }
+        // A child that waits for a server can not be waited for.
+        let _ = left::end(self.pid, ENDING_TIMEOUT);
     }
 }
 
@@ -352,33 +350,21 @@ fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<(usize, Option<Ow
 mod tests {
     use std::process::{Command, Stdio};
 
-    use rustix::process::{Signal, WaitId, WaitIdOptions, kill_process, waitid};
-
     use super::*;
 
     fn cat() -> std::process::Child {
         Command::new("cat").stdin(Stdio::piped()).spawn().unwrap()
     }
 
-    /// Without reaping it.
-    fn end(pid: Pid) {
-        kill_process(pid, Signal::KILL).unwrap();
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-        waitid(WaitId::Pid(pid), options).unwrap();
-    }
-
     /// Check that another child is not asked before a while has passed, and one that did not answer has ended.
     #[test]
     fn silent() {
         let mut child = cat();
-        let (pid, since) = (Pid::from_child(&child), Instant::now());
-        let silent = Silent {
-            pid: Some(pid),
-            since,
-        };
+        let (pid, since) = (Pid(child.id().cast_signed()), Instant::now());
+        let silent = Silent { pid, since };
         left::leave(pid);
         assert!(!silent.is_over(since + PAUSE));
-        end(pid);
+        left::kill_unreaped(pid);
         assert!(!silent.is_over(since));
         assert!(silent.is_over(since + PAUSE));
         assert!(child.wait().is_err(), "it was reaped");

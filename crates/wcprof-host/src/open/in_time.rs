@@ -5,9 +5,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::AsRawFd;
 use std::path::{Component, Path};
 
+use rustix::fs::fstatfs;
+use wcprof_types::Pid;
+
 use super::reason::{NoFile, OpenError};
 use super::regular::open_regular;
-use crate::deadline::{Awaited, with_deadline};
+use crate::deadline::{Awaited, silence, with_deadline};
 use crate::procfs::read_file;
 
 /// Opens a file as [`open_regular`] does.
@@ -26,6 +29,36 @@ fn folder(path: &Path) -> u64 {
     let names = path.components().filter(|c| *c != Component::RootDir);
     names.take(2).for_each(|name| name.hash(&mut hasher));
     hasher.finish()
+}
+
+/// Of magic numbers (`include/uapi/linux/magic.h`, `fs/nfs`, `fs/smb`), those of file systems that may ask a server:
+/// overlayfs, FUSE, 9p, NFS, SMB (two), Ceph.
+const MAY_ASK: [u64; 7] = [
+    0x794c_7630,
+    0x6573_5546,
+    0x0102_1997,
+    0x6969,
+    0xff53_4d42,
+    0xfe53_4d42,
+    0x00c3_6400,
+];
+
+/// A mount whose file system may ask a server.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Remote(u64);
+
+impl Remote {
+    /// That of an open file, if it is one. Its file system is asked.
+    pub fn of(file: &File) -> Option<Self> {
+        let may_ask = fstatfs(file).is_ok_and(|stat| MAY_ASK.contains(&(stat.f_type as u64)));
+        mount_id(file).filter(|_| may_ask).map(Self)
+    }
+
+    /// A child that read files on it did not get on, and has ended by now or is left behind: nobody waits for these files
+    /// before that, and for a minute.
+    pub fn is_silent(self, child: Pid) {
+        silence(Awaited::Mount(self.0), child);
+    }
 }
 
 /// Looks at an open file, and gives it back.

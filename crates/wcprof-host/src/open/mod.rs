@@ -17,7 +17,7 @@ mod live;
 mod reason;
 mod regular;
 
-pub use in_time::{look_in_time, open_regular_in_time};
+pub use in_time::{Remote, look_in_time, open_regular_in_time};
 pub use live::{HeldFile, LiveFiles};
 pub use reason::{NoFile, OpenError};
 pub(crate) use regular::open_handle;

@@ -54,7 +54,7 @@ pub enum NoFile {
     #[error("it is on FUSE or 9p, and exceeds the limit for copies, or the disk is full")]
     NoCopy,
     /// The child process must be left behind.
-    #[error("its file system did not answer within 2 s")]
+    #[error("its file system did not answer in time")]
     NoAnswer,
     /// Too many child processes were left behind already.
     #[error("too many other look-ups still wait for file systems that do not answer")]

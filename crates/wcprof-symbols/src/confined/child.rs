@@ -166,7 +166,10 @@ impl ModuleFiles for Asking<'_> {
 
 impl Surroundings for Asking<'_> {
     fn open(&self, path: &Path) -> Result<File, OpenError> {
-        let request = Request::Host { path: path.into() };
+        let request = Request::Host {
+            module: self.module,
+            path: path.into(),
+        };
         self.parent.open(&request, path)
     }
 

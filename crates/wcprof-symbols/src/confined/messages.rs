@@ -113,6 +113,8 @@ pub(super) enum Request {
     },
     /// A file of this machine.
     Host {
+        /// For this module.
+        module: usize,
         path: WirePath,
     },
     /// A file from a debuginfod server.

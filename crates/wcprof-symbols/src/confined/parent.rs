@@ -11,6 +11,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use wcprof_types::Pid;
+
 use super::messages::{Confinement, Start, WireModule};
 use super::requests::{Server, State};
 use super::wire::{expect, send};
@@ -33,7 +35,7 @@ pub trait NamingProcess: Sync {
     /// Ends it, without waiting for that.
     fn kill(&self);
 
-    /// Ends it, and says how it ended; one that does not is left behind.
+    /// Ends it, and says how it ended; one that does not end is left behind.
     fn end(self: Box<Self>) -> Ended;
 
     /// Called many times a second while it runs; returns whether it may go on. It may wait for an answer.
@@ -47,8 +49,10 @@ pub trait NamingProcess: Sync {
 pub struct Ended {
     /// As in "it `took too long`".
     pub how: String,
-    /// It waited for a file system that does not answer.
+    /// It waited for a file system that does not answer, or could not be started because others do.
     pub is_silent: bool,
+    /// The process, which is left behind if it does not end.
+    pub child: Option<Pid>,
 }
 
 /// Starts a process that talks on a socket.
@@ -129,9 +133,12 @@ pub fn symbolize_confined(
         };
         n_ended += 1;
         left = take_names(&server, left, &mut results);
-        if ended.is_silent && n_ended <= MAX_ENDED {
+        if ended.is_silent {
             // All that it had begun wait; of the others the next process will know.
-            let (waiting, others) = left.into_iter().partition(|module| module.is_suspect);
+            let goes_on = n_ended <= MAX_ENDED && left.iter().any(|module| module.is_suspect);
+            let waits = |module: &Left| module.is_suspect || !goes_on;
+            let (waiting, others): (Vec<Left>, _) = left.into_iter().partition(waits);
+            note_silence(&server, &waiting, &ended);
             give_up(waiting, queries, &mut results, &ended);
             left = others;
             continue;
@@ -166,7 +173,13 @@ fn run(server: &Server<'_>, left: &[Left], n_threads: usize, start: &StartProces
     let begun: io::Result<_> = begin();
     let (socket, process) = match begun {
         Ok(begun) => begun,
-        Err(error) => return other_end(format!("could not be started: {error}")),
+        Err(error) => {
+            let is_silent = error.kind() == io::ErrorKind::ResourceBusy;
+            return Ended {
+                is_silent,
+                ..other_end(format!("could not be started: {error}"))
+            };
+        }
     };
     let n_threads = n_threads.min(left.len());
     let served = serve(server, left, (socket, n_threads), &*process);
@@ -183,6 +196,7 @@ fn other_end(how: String) -> Ended {
     Ended {
         how,
         is_silent: false,
+        child: None,
     }
 }
 
@@ -290,6 +304,18 @@ fn take_names(server: &Server<'_>, left: Vec<Left>, results: &mut [ModuleSymbols
     open
 }
 
+/// Later processes get no files that may make them wait as this one does.
+fn note_silence(server: &Server<'_>, waiting: &[Left], ended: &Ended) {
+    let states = waiting
+        .iter()
+        .filter_map(|left| server.states.get(left.index));
+    if let Some(child) = ended.child {
+        for mount in states.flat_map(|state| state.mounts().clone()) {
+            mount.is_silent(child);
+        }
+    }
+}
+
 /// Leaves modules without names.
 fn give_up(left: Vec<Left>, queries: &[ModuleQuery], results: &mut [ModuleSymbols], ended: &Ended) {
     for module in left {
@@ -298,6 +324,7 @@ fn give_up(left: Vec<Left>, queries: &[ModuleQuery], results: &mut [ModuleSymbol
             let how = &ended.how;
             let text = format!("its files were not read: the process that reads it {how}");
             *result = unnamed(query, &text);
+            result.report.is_silent = ended.is_silent;
         }
     }
 }

@@ -11,10 +11,10 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{MemfdFlags, memfd_create};
-use wcprof_host::open::look_in_time;
+use wcprof_host::open::{Remote, look_in_time};
 use wcprof_types::BuildId;
 
 use super::messages::{Reply, Request};
@@ -52,9 +52,17 @@ pub(super) struct State {
     /// The file system of that did not answer.
     pub(super) is_silent: AtomicBool,
     pub(super) symbols: Mutex<Option<ModuleSymbols>>,
+    /// Mounts of its files that may not answer later.
+    pub(super) mounts: Mutex<Vec<Remote>>,
 }
 
-/// A message that is read and answered, which is counted.
+impl State {
+    pub(super) fn mounts(&self) -> MutexGuard<'_, Vec<Remote>> {
+        self.mounts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A message that is parsed and answered, which is counted.
 struct Answering<'n>(&'n AtomicUsize);
 
 impl<'n> Answering<'n> {
@@ -78,8 +86,8 @@ impl Server<'_> {
     pub(super) fn serve(&self, socket: &UnixStream) -> io::Result<()> {
         loop {
             let mut answering = None;
-            let on_begin = || answering = Some(Answering::new(&self.n_answering));
-            let Some((request, _)) = receive(socket, MAX_MESSAGE, on_begin)? else {
+            let on_read = || answering = Some(Answering::new(&self.n_answering));
+            let Some((request, _)) = receive(socket, MAX_MESSAGE, on_read)? else {
                 return Ok(());
             };
             if let Some((reply, file)) = self.answer(request)? {
@@ -103,19 +111,20 @@ impl Server<'_> {
                     Ok(ModuleFile::Bytes(bytes)) => Ok(in_memory(&bytes)?),
                     Err(error) => Err(error.reason),
                 };
-                let looked = self.look(opened);
+                let looked = self.look(state, opened);
                 let is_silent = looked.as_ref().is_err_and(NoFile::is_silence);
                 state.is_silent.store(is_silent, Ordering::Relaxed);
                 hand_out(looked)
             }
             Request::Path { module, path } => {
-                let (query, _) = self.module(module)?;
+                let (query, state) = self.module(module)?;
                 let opened = self.files.open_path(&query.module, &PathBuf::from(path));
-                hand_out(self.look(opened.map_err(|error| error.reason)))
+                hand_out(self.look(state, opened.map_err(|error| error.reason)))
             }
-            Request::Host { path } => {
+            Request::Host { module, path } => {
                 let opened = surroundings.open(&PathBuf::from(path));
-                hand_out(self.look(opened.map_err(|error| error.reason)))
+                let (_, state) = self.module(module)?;
+                hand_out(self.look(state, opened.map_err(|error| error.reason)))
             }
             Request::Fetch {
                 module,
@@ -162,11 +171,13 @@ impl Server<'_> {
     }
 
     /// A file for the process; an empty one in place of what is no ELF file.
-    fn look(&self, opened: Result<File, NoFile>) -> Result<File, NoFile> {
-        let (file, (is_elf, stamp)) = look_in_time(opened?, |file| (is_elf(file), stamp(file)))?;
+    fn look(&self, state: &State, opened: Result<File, NoFile>) -> Result<File, NoFile> {
+        let look = |file: &File| (is_elf(file), stamp(file), Remote::of(file));
+        let (file, (is_elf, stamp, remote)) = look_in_time(opened?, look)?;
         if !is_elf {
             return Ok(in_memory(&[])?);
         }
+        state.mounts().extend(remote);
         self.note(stamp);
         Ok(file)
     }

@@ -38,6 +38,7 @@ impl NamingProcess for Thread {
         Ended {
             how: "ended in a test".to_owned(),
             is_silent: false,
+            child: None,
         }
     }
 }
@@ -326,6 +327,7 @@ impl NamingProcess for Stuck {
         Ended {
             how: "was left behind".to_owned(),
             is_silent: true,
+            child: None,
         }
     }
 

@@ -43,11 +43,11 @@ pub(super) fn send(
 }
 
 /// Receives a message whose document has at most `limit` bytes, and the descriptor that came with it; `None`
-/// when the other side has ended. `on_begin` is called when the first bytes are there.
+/// when the other side has ended. `on_read` is called before the document is parsed.
 pub(super) fn receive<T: DeserializeOwned>(
     mut socket: &UnixStream,
     limit: u64,
-    on_begin: impl FnOnce(),
+    on_read: impl FnOnce(),
 ) -> io::Result<Option<(T, Option<File>)>> {
     let mut length = [0; 4];
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
@@ -58,7 +58,6 @@ pub(super) fn receive<T: DeserializeOwned>(
     if n == 0 {
         return Ok(None);
     }
-    on_begin();
     let file = control.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
         _ => None,
@@ -76,6 +75,7 @@ pub(super) fn receive<T: DeserializeOwned>(
         document.resize(length.min(begin + STEP.max(begin)), 0);
         socket.read_exact(document.get_mut(begin..).unwrap_or_default())?;
     }
+    on_read();
     let message = serde_json::from_slice(&document)?;
     Ok(Some((message, file.map(File::from))))
 }

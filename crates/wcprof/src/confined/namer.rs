@@ -222,7 +222,8 @@ pub(crate) fn start(
     let (memory, threads) = (options.max_memory.to_string(), options.threads.to_string());
     let args = ["confined-names", &memory, &threads].map(OsStr::new);
     if !left::has_room() {
-        return Err(io::Error::other(
+        return Err(io::Error::new(
+            io::ErrorKind::ResourceBusy,
             "too many others wait for file systems that do not answer",
         ));
     }
@@ -332,12 +333,13 @@ impl NamingProcess for Namer {
     }
 
     fn end(self: Box<Self>) -> Ended {
-        let status = left::end(wcprof_types::Pid(self.pid.as_raw()), MAX_ENDING);
+        let child = wcprof_types::Pid(self.pid.as_raw());
+        let status = left::end(child, MAX_ENDING);
         let signal = match &status {
             Ok(Some(status)) => status.signal(),
             _ => None,
         };
-        let is_silent = self.is_silent.load(Ordering::Relaxed) || matches!(status, Ok(None));
+        let is_silent = self.is_silent.load(Ordering::Relaxed);
         let how = match (
             signal.and_then(|signal| Signal::try_from(signal).ok()),
             status,
@@ -352,10 +354,15 @@ impl NamingProcess for Namer {
             (Some(Signal::SIGXCPU), _) => {
                 "took more CPU time than files of this size need (SIGXCPU)".into()
             }
-            (_, Ok(status)) => format!("ended early ({})", status.unwrap_or_default()),
+            (_, Ok(Some(status))) => format!("ended early ({status})"),
+            (_, Ok(None)) => format!("did not end within {} s", MAX_ENDING.as_secs()),
             (_, Err(error)) => format!("was lost: {error}"),
         };
-        Ended { how, is_silent }
+        Ended {
+            how,
+            is_silent,
+            child: Some(child),
+        }
     }
 }
 

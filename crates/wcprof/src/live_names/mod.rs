@@ -222,7 +222,9 @@ impl LiveNames {
         };
         let (mut found, report) = names::of_recording(&asked, files, args, options)?;
         let silent = report.modules.iter().filter(|module| module.is_silent);
-        let silent: HashSet<&str> = silent.map(|module| &*module.path).collect();
+        let silent: HashSet<_> = silent
+            .map(|module| (&*module.path, module.build_id.as_ref()))
+            .collect();
         for (at, (id, place, frame)) in (0..).map(FrameId).zip(new) {
             // One without a name is not asked for again, unless its file may be read later.
             let names = found.frames.remove(&at).unwrap_or_default();
@@ -232,10 +234,11 @@ impl LiveNames {
                 } => (tables.modules.get(module.0 as usize), function),
                 _ => (None, None),
             };
-            if module.is_some_and(|module| silent.contains(&*module.path)) {
-                continue;
+            let is_silent = module
+                .is_some_and(|module| silent.contains(&(&*module.path, module.build_id.as_ref())));
+            if !is_silent || names.iter().any(|name| name.resolved) {
+                self.remembered.note(place, start, &names);
             }
-            self.remembered.note(place, start, &names);
             if !names.is_empty() {
                 known.frames.insert(id, names);
             }
