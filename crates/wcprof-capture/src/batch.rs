@@ -77,7 +77,7 @@ pub struct TickCounts {
     pub n_missed: u64,
     /// Threads observed, unchanged ones included.
     pub n_observations: u64,
-    /// Stack copies dropped because the thread ran meanwhile, or not made for want of room.
+    /// Stack copies dropped because the thread ran meanwhile, or not made for want of room or time.
     pub n_torn: u64,
     /// Samples of running threads that the kernel dropped.
     pub n_lost: u64,

@@ -17,7 +17,7 @@ use crate::deadline::{Awaited, with_deadline};
 pub fn readable_address(mappings: &[Mapping]) -> Option<Avma> {
     let mut private = mappings
         .iter()
-        .filter(|m| m.readable && m.inode == 0 && !m.path.starts_with("[v"));
+        .filter(|m| m.readable && m.is_anonymous() && !m.path.starts_with("[v"));
     private.next().map(|m| m.start)
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::iter::once;
 
+use nix::errno::Errno;
 use nix::sched::sched_getaffinity;
 use wcprof_host::procfs::{list_threads, read_file};
 use wcprof_types::{Pid, Tid, parse_cpus};
@@ -46,16 +47,16 @@ impl CpuPolicy {
         let threads = pids
             .into_iter()
             .flat_map(|pid| once(Tid(pid.0)).chain(once(pid).flat_map(others)));
-        allowed(&usable, threads.map(affinity))
+        allowed(&usable, threads.filter_map(affinity))
     }
 
     /// Those on which a thread may run.
     pub fn of_thread(self, tid: Tid) -> BTreeSet<u32> {
-        allowed(&self.usable(), [affinity(tid)])
+        allowed(&self.usable(), affinity(tid))
     }
 }
 
-/// The usable CPUs that a thread may run on. `None`: it cannot be told where one may run.
+/// The usable CPUs that threads may run on. `None`: it cannot be told where one may run.
 fn allowed(
     usable: &BTreeSet<u32>,
     threads: impl IntoIterator<Item = Option<BTreeSet<u32>>>,
@@ -71,15 +72,18 @@ fn allowed(
     found
 }
 
-/// `None` for a thread that has exited, and on machines with more CPUs than the call's mask has.
-fn affinity(tid: Tid) -> Option<BTreeSet<u32>> {
-    let set = sched_getaffinity(nix::unistd::Pid::from_raw(tid.0)).ok()?;
-    let is_set = |cpu: &u32| set.is_set(*cpu as usize).unwrap_or(false);
-    Some(
-        (0..nix::sched::CpuSet::count() as u32)
-            .filter(is_set)
-            .collect(),
-    )
+/// Where a thread may run, which cannot be told on machines with more CPUs than the call's mask has; `None` for one that
+/// has exited.
+fn affinity(tid: Tid) -> Option<Option<BTreeSet<u32>>> {
+    let set = match sched_getaffinity(nix::unistd::Pid::from_raw(tid.0)) {
+        Err(Errno::ESRCH) => return None,
+        set => set.ok(),
+    };
+    Some(set.map(|set| {
+        let is_set = |cpu: &u32| set.is_set(*cpu as usize).unwrap_or(false);
+        let all = 0..nix::sched::CpuSet::count() as u32;
+        all.filter(is_set).collect()
+    }))
 }
 
 #[cfg(test)]
@@ -107,12 +111,24 @@ mod tests {
         assert_eq!(asked.get(), 1);
     }
 
+    /// Check that a thread which has exited may run nowhere.
+    #[test]
+    fn exited_thread() {
+        let exited = std::thread::spawn(|| Tid(nix::unistd::gettid().as_raw()));
+        let tid = exited.join().unwrap();
+        while std::path::Path::new(&format!("/proc/self/task/{tid}")).exists() {
+            std::thread::yield_now();
+        }
+        assert_eq!(affinity(tid), None);
+        assert_eq!(CpuPolicy::default().of_thread(tid), set([]));
+    }
+
     /// Check the CPUs of a thread that is pinned to one.
     #[test]
     fn pinned_thread() {
         let pinned = std::thread::spawn(|| {
             let own = Tid(nix::unistd::gettid().as_raw());
-            let before = affinity(own).unwrap();
+            let before = affinity(own).unwrap().unwrap();
             let first = *before.first().unwrap();
             let mut mask = nix::sched::CpuSet::new();
             mask.set(first as usize).unwrap();

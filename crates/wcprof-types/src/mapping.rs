@@ -27,6 +27,11 @@ pub struct Mapping {
 }
 
 impl Mapping {
+    /// Whether no file backs it: one can have the inode 0 (a FUSE server chooses it), but then has a device.
+    pub fn is_anonymous(&self) -> bool {
+        self.inode == 0 && self.device == (0, 0)
+    }
+
     /// Whether `address` is in this mapping.
     pub fn contains(&self, address: Avma) -> bool {
         (self.start..self.end).contains(&address)
@@ -92,6 +97,16 @@ mod tests {
         assert!(m.executable && m.readable);
         assert_eq!(m.offset, FileOffset(0x2000));
         assert!(m.contains(Avma(0x55d0_c0a0_0000)) && !m.contains(Avma(0x55d0_c0a2_1000)));
+    }
+
+    /// Check that a file of a server that chose the inode 0 is no anonymous memory.
+    #[test]
+    fn anonymous() {
+        let is_anonymous = |line| parse_maps_line(line).unwrap().is_anonymous();
+        assert!(is_anonymous("7f00-7f10 rw-p 00000000 00:00 0 [stack]"));
+        assert!(!is_anonymous(
+            "7f00-7f10 rw-p 00000000 00:2f 0 /mnt/fuse/stack"
+        ));
     }
 
     /// Check anonymous memory, which has no path, and the padding before a special name.

@@ -15,7 +15,7 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use nix::sched::CloneFlags;
+use nix::sched::{CloneFlags, CpuSet, sched_getaffinity, sched_setaffinity};
 use wcprof_types::{Avma, Pid, Tid, parse_maps};
 
 use wcprof_perf::{CpuPolicy, PerfOptions, PerfSampler, online_cpus};
@@ -271,12 +271,25 @@ fn complete_and_own(make: Make) {
     readers.into_iter().for_each(Reader::finish);
 }
 
+/// Puts a thread and the calling one on different CPUs, where there are two: on one they would never run at once.
+fn pin_apart(tid: Tid) {
+    let set = sched_getaffinity(nix::unistd::Pid::from_raw(0)).unwrap();
+    let is_set = |cpu: &usize| set.is_set(*cpu).unwrap_or(false);
+    let cpus: Vec<usize> = (0..CpuSet::count()).filter(is_set).collect();
+    for (tid, cpu) in [(tid.0, cpus.first()), (0, cpus.last())] {
+        let mut mask = CpuSet::new();
+        mask.set(*cpu.unwrap()).unwrap();
+        sched_setaffinity(nix::unistd::Pid::from_raw(tid), &mask).unwrap();
+    }
+}
+
 /// Check that a spinning thread never looks blocked and that its counters only grow.
 fn spinning_thread(make: Make) {
     let Some(mut engine) = engine(make, &[own_pid()]) else {
         return;
     };
     let spinner = Spinner::spawn();
+    pin_apart(spinner.tid);
     let mut before = (0, 0, 0);
     let mut seen_running = false;
     for _ in 0..200 {

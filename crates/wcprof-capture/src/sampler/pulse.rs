@@ -14,9 +14,12 @@ use nix::errno::Errno;
 use nix::unistd::gettid;
 use wcprof_types::{Avma, Pid, Tid, cpu_list};
 
+use wcprof_host::clock::monotonic_ns;
 use wcprof_host::procfs::{Mappings, parse_schedstat, read_file, task_state};
 use wcprof_host::{Target, TargetError, read_memory_now};
 
+/// Reads of one tick may take this long; then the recording may end, or go on with the next tick.
+const MAX_WAIT_NS: u64 = 1_000_000_000;
 /// No memory has this address: it is past all that user code can have.
 const MAPPINGS: u64 = u64::MAX;
 
@@ -40,6 +43,8 @@ pub struct Pulse {
     count: AtomicU64,
     /// Its thread.
     sampler: AtomicI32,
+    /// How long reads of memory took since it began to work, ns.
+    waited_ns: AtomicU64,
     /// What it reads; the address is 0 while it reads nothing, and [`MAPPINGS`] for no memory.
     address: AtomicU64,
     pid: AtomicI32,
@@ -99,6 +104,7 @@ impl Pulse {
         if self.sampler.load(Ordering::Relaxed) == 0 {
             self.sampler.store(gettid().as_raw(), Ordering::Relaxed);
         }
+        self.waited_ns.store(0, Ordering::Relaxed);
         self.count.fetch_or(1, Ordering::Relaxed);
     }
 
@@ -108,14 +114,27 @@ impl Pulse {
         self.count.store(count + count % 2, Ordering::Relaxed);
     }
 
-    /// Reads memory of a target, for a thread or (0) a lock; gives how many bytes could be read.
+    /// Whether nothing more is read now, since what was read took long: the next tick goes on.
+    pub(super) fn is_late(&self) -> bool {
+        self.waited_ns.load(Ordering::Relaxed) >= MAX_WAIT_NS
+    }
+
+    /// Reads memory of a target, for a thread or (0) a lock; gives how many bytes could be read. `EAGAIN` when it
+    /// [is late](Self::is_late).
     pub(super) fn read(
         &self,
         (pid, tid): (Pid, Tid),
         address: Avma,
         out: &mut [u8],
     ) -> Result<usize, Errno> {
-        self.asks((pid, tid), address, || read_memory_now(pid, address, out))
+        if self.is_late() {
+            return Err(Errno::EAGAIN);
+        }
+        let begin = monotonic_ns();
+        let read = self.asks((pid, tid), address, || read_memory_now(pid, address, out));
+        let waited = monotonic_ns() - begin;
+        self.waited_ns.fetch_add(waited, Ordering::Relaxed);
+        read
     }
 
     /// Reads the mappings of a target.
@@ -169,14 +188,27 @@ pub struct Watcher {
     pulse: Arc<Pulse>,
     last: Option<Look>,
     n_alike: u32,
+    n_same_read: u32,
 }
 
 /// The sampler in the midst of its work, off-CPU.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(Copy, Clone, Debug)]
 struct Look {
     count: u64,
     /// Times it was put on a CPU.
     n_runs: u64,
+    stuck: Stuck,
+}
+
+impl Look {
+    fn has_not_run_since(&self, other: &Self) -> bool {
+        (self.count, self.n_runs) == (other.count, other.n_runs)
+    }
+
+    /// Whether it is still in the same read of memory, however much of that it has.
+    fn is_same_read(&self, other: &Self) -> bool {
+        self.stuck.read.is_some() && (self.count, self.stuck) == (other.count, other.stuck)
+    }
 }
 
 impl Watcher {
@@ -184,6 +216,8 @@ impl Watcher {
     pub const EVERY: Duration = Duration::from_millis(400);
     /// Looks that must find the same.
     const N_ALIKE: u32 = 4;
+    /// Looks that must find the same read, of which each page may come late: 5 s.
+    const N_SAME_READ: u32 = 12;
 
     /// Watches the sampler of this pulse.
     pub fn new(pulse: Arc<Pulse>) -> Self {
@@ -191,35 +225,43 @@ impl Watcher {
             pulse,
             last: None,
             n_alike: 0,
+            n_same_read: 0,
         }
     }
 
     /// What the sampler waits for, if it was found waiting in the midst of its work again and again, and
-    /// neither ran nor waited for a CPU.
+    /// neither ran nor waited for a CPU, or was in one read all the time.
     pub fn check(&mut self) -> Option<Stuck> {
-        let count = self.pulse.count.load(Ordering::Relaxed);
-        let sampler = Tid(self.pulse.sampler.load(Ordering::Relaxed));
-        let is_working = count % 2 == 1;
-        self.note(is_working.then(|| look(sampler, count)).flatten())
-            .then(|| self.pulse.stuck())
+        let now = look(&self.pulse);
+        self.note(now).then(|| self.pulse.stuck())
     }
 
     fn note(&mut self, now: Option<Look>) -> bool {
-        self.n_alike = match now {
-            Some(_) if now == self.last => self.n_alike + 1,
-            _ => 0,
-        };
+        let both = now.zip(self.last);
+        let next = |n: u32, is_same: bool| if is_same { n + 1 } else { 0 };
+        let is_alike = both.is_some_and(|(now, last)| now.has_not_run_since(&last));
+        self.n_alike = next(self.n_alike, is_alike);
+        let is_same_read = both.is_some_and(|(now, last)| now.is_same_read(&last));
+        self.n_same_read = next(self.n_same_read, is_same_read);
         self.last = now;
-        self.n_alike >= Self::N_ALIKE
+        self.n_alike >= Self::N_ALIKE || self.n_same_read >= Self::N_SAME_READ
     }
 }
 
-fn look(sampler: Tid, count: u64) -> Option<Look> {
-    let folder = format!("self/task/{sampler}");
+fn look(pulse: &Pulse) -> Option<Look> {
+    let count = pulse.count.load(Ordering::Relaxed);
+    if count.is_multiple_of(2) {
+        return None;
+    }
+    let folder = format!("self/task/{}", pulse.sampler.load(Ordering::Relaxed));
     let schedstat = read_file(format!("/proc/{folder}/schedstat")).ok()?;
     let n_runs = parse_schedstat(&schedstat)?.n_runs;
     let is_off_cpu = matches!(task_state(&folder)?, 'D' | 'S');
-    is_off_cpu.then_some(Look { count, n_runs })
+    is_off_cpu.then(|| Look {
+        count,
+        n_runs,
+        stuck: pulse.stuck(),
+    })
 }
 
 #[cfg(test)]
@@ -229,7 +271,62 @@ mod tests {
     use super::*;
 
     fn look(count: u64, n_runs: u64) -> Option<Look> {
-        Some(Look { count, n_runs })
+        let stuck = Stuck { read: None };
+        Some(Look {
+            count,
+            n_runs,
+            stuck,
+        })
+    }
+
+    /// Check that a read which takes long is one that does not answer, though pages come now and then.
+    #[test]
+    fn one_read() {
+        let mut watcher = Watcher::new(Arc::default());
+        let mut is_stuck = |address: u64| {
+            let stuck = Stuck {
+                read: Some((Pid(1), Tid(2), Avma(address))),
+            };
+            (0..Watcher::N_SAME_READ + 1).fold(false, |_, n_runs| {
+                let n_runs = n_runs.into();
+                watcher.note(Some(Look {
+                    count: 1,
+                    n_runs,
+                    stuck,
+                }))
+            })
+        };
+        assert!(is_stuck(0x1000));
+        assert!(is_stuck(0x2000));
+        let mut reads = (0..100).map(|n| Look {
+            count: 1,
+            n_runs: n,
+            stuck: Stuck {
+                read: Some((Pid(1), Tid(2), Avma(n))),
+            },
+        });
+        assert!(!reads.any(|look| watcher.note(Some(look))));
+    }
+
+    /// Check that when reads took long nothing more is read before the next tick.
+    #[test]
+    fn late() {
+        let pulse = Pulse::default();
+        let own = Pid(std::process::id().cast_signed());
+        let word = 7_u64;
+        let read = || {
+            let mut out = [0; 8];
+            pulse.read(
+                (own, Tid(0)),
+                Avma((&raw const word).addr() as u64),
+                &mut out,
+            )
+        };
+        assert_eq!(read(), Ok(8));
+        pulse.waited_ns.store(MAX_WAIT_NS, Ordering::Relaxed);
+        assert_eq!(read(), Err(Errno::EAGAIN));
+        pulse.begin();
+        assert_eq!(read(), Ok(8));
     }
 
     /// Check that only looks in a row that find the same count.

@@ -57,7 +57,7 @@ impl StackMap {
             let readable = mappings.iter().filter(|m| m.readable);
             let range = |m: &Mapping| StackRange {
                 range: m.start..m.end,
-                is_anonymous: m.inode == 0,
+                is_anonymous: m.is_anonymous(),
             };
             self.ranges = readable.map(range).collect();
         }

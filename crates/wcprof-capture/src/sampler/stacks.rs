@@ -192,7 +192,7 @@ impl Sampler {
         let Some(pid) = self.targets.get(read.target).map(Observed::pid) else {
             return;
         };
-        if !self.outbox.has_room(read.len) {
+        if !self.outbox.has_room(read.len) || self.targets.pulse.is_late() {
             self.outbox.batch.counts.n_torn += 1;
             if let Some(slot) = self.threads.slots.get_mut(&read.tid) {
                 slot.force = true;

@@ -30,7 +30,7 @@ use crate::names;
 use crate::output::write_whole;
 use crate::session::{SessionOptions, subject};
 use crate::signals::at_signals;
-use write::{NameOptions, Written, check_folder, create_numbered, write};
+use write::{NameOptions, OnFailure, Written, check_folder, create_numbered, write};
 
 /// Names of counters that are shown in place of one that is not counted.
 const MAX_LIKE: usize = 6;
@@ -78,8 +78,15 @@ pub(crate) fn run(
     if let Some(remark) = &ended.remark {
         message!("wcprof: {remark}");
     }
-    let created = create_numbered(base, &mut number)?;
-    let written = write(&ended.kept, created, ended.reason, &names)?;
+    let mut write_last = |on_failure| {
+        let created = create_numbered(base, &mut number)?;
+        write(&ended.kept, created, ended.reason, &names, on_failure)
+    };
+    // There is no other time for it.
+    let written = write_last(OnFailure::Remove).or_else(|failure| {
+        message!("{failure}");
+        write_last(OnFailure::Keep)
+    })?;
     print_written(&written, ended.reason, &ended.kept);
     let last = written.path.display();
     message!("more: wcprof report {last} --by pool [--invert]; wcprof doctor {last}");
@@ -265,7 +272,8 @@ fn write_all(
         // Before the search for names, which takes its time.
         let slow_ops = slow_ops(asked);
         let created = create_numbered(base, &mut number);
-        let written = created.and_then(|created| write(&kept, created, &reason, names));
+        let written =
+            created.and_then(|created| write(&kept, created, &reason, names, OnFailure::Remove));
         let written = written.and_then(|written| {
             print_written(&written, &reason, &kept);
             write_slow_ops(&written, slow_ops)

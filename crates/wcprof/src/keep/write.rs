@@ -1,10 +1,11 @@
 //! What a ring held to a trace file of its own, with names.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use wcprof_record::NamedSnapshot;
 use wcprof_symbols::SymbolOptions;
+use wcprof_trace::ring::Cut;
 use wcprof_trace::{TraceError, TraceSink, TraceWriter};
 use wcprof_types::TimeNs;
 
@@ -58,33 +59,37 @@ pub(crate) struct NameOptions<'a> {
     pub(crate) raw: bool,
 }
 
-/// Writes all that a ring held. A file that could not be written whole is removed.
+/// What becomes of a file that could not be written whole.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum OnFailure {
+    Remove,
+    Keep,
+}
+
+/// Writes all that a ring held, and names if they can be written.
 pub(crate) fn write(
     kept: &NamedSnapshot,
     (path, file): NewTrace,
     reason: &str,
     names: &NameOptions<'_>,
+    on_failure: OnFailure,
 ) -> Result<Written, Failure> {
     let write = || -> Result<_, Failure> {
         let cut = kept.snapshot.cut(TimeNs(0))?;
         let tables = cut.tables();
         let mut writer = TraceWriter::for_file(file, &tables.header)?;
         cut.write(&mut writer, reason)?;
-        let origin = Origin::of_cut(kept, &cut);
-        let (mut symbols, report) =
-            names::of_recording(tables, &origin.files, names.args, &names.options)?;
-        // What stands in the way of single names is said when the trace is read.
-        let cancel = &names.options.cancel;
-        let (local, _) = local_names::of_recording(tables, &origin, &mut symbols, cancel);
-        writer.write_local_names(&local)?;
-        let is_cancelled = report.is_cancelled();
-        // With names in it a trace is not searched for more.
-        if !names.raw && !is_cancelled {
-            writer.write_symbols(&symbols)?;
+        let named = write_names(kept, &cut, &mut writer, names);
+        if let Err(failure) = &named {
+            message!(
+                "wcprof: the names are not in `{}`: {:#}; `wcprof report` finds them",
+                path.display(),
+                failure.error
+            );
         }
         Ok((
             writer.len_bytes(),
-            is_cancelled,
+            named.unwrap_or(false),
             tables.stats.duration,
             tables.threads.len(),
         ))
@@ -98,19 +103,47 @@ pub(crate) fn write(
             path,
         }),
         Err(failure) => {
-            // What is there of it is of no use, and takes room where there is none.
-            let _ = fs::remove_file(&path);
+            // What is there of it is of little use, and takes room where there is none.
+            let hint = match on_failure {
+                OnFailure::Keep => "what was written until then is kept",
+                OnFailure::Remove => "the file is removed",
+            };
+            if on_failure == OnFailure::Remove {
+                let _ = fs::remove_file(&path);
+            }
             Err(match failure.error.downcast() {
                 Ok(TraceError::Write(source)) => {
                     let text = format!("failed to write `{}`", path.display());
                     let error = anyhow::Error::from(source).context(text);
-                    Failure::from(error).hint("the file is removed")
+                    Failure::from(error).hint(hint)
                 }
                 Ok(error) => Failure::from(error),
                 Err(error) => Failure { error, ..failure },
             })
         }
     }
+}
+
+/// Adds names to a trace; gives whether some are missing because the user did not want to wait.
+fn write_names(
+    kept: &NamedSnapshot,
+    cut: &Cut<'_>,
+    writer: &mut TraceWriter<File>,
+    names: &NameOptions<'_>,
+) -> Result<bool, Failure> {
+    let tables = cut.tables();
+    let origin = Origin::of_cut(kept, cut);
+    let (mut symbols, report) =
+        names::of_recording(tables, &origin.files, names.args, &names.options)?;
+    // What stands in the way of single names is said when the trace is read.
+    let cancel = &names.options.cancel;
+    let (local, _) = local_names::of_recording(tables, &origin, &mut symbols, cancel);
+    writer.write_local_names(&local)?;
+    // With names in it a trace is not searched for more.
+    if !names.raw && !report.is_cancelled() {
+        writer.write_symbols(&symbols)?;
+    }
+    Ok(report.is_cancelled())
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ use wcprof_types::TimeNs;
 
 use crate::args::{AnalysisArgs, SamplingArgs, SymbolArgs, TargetArgs, parse_keep};
 use crate::failure::{Exit, Failure};
-use crate::keep::write::{self, NameOptions, check_folder, create_numbered};
+use crate::keep::write::{self, NameOptions, OnFailure, check_folder, create_numbered};
 use crate::live;
 use crate::live_names::LiveNames;
 use crate::names;
@@ -374,7 +374,7 @@ impl View<'_> {
             };
             let reason = "saved from the live view";
             let result = created
-                .and_then(|created| write::write(&kept, created, reason, &names))
+                .and_then(|created| write::write(&kept, created, reason, &names, OnFailure::Remove))
                 .map(|w| w.path)
                 .map_err(|failure| failure.to_string());
             // The view may be over by now.
