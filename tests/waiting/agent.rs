@@ -183,7 +183,8 @@ pub(crate) fn one_is_silent(engine: Engine) {
         return skip("agent::one_is_silent", "needs root for userfaultfd");
     }
     let folder = tempfile::tempdir().expect("temporary folder");
-    let name = "agent-silent";
+    // That of another engine's test finds its own.
+    let name = &*format!("silent-{}", engine.name());
     let copy = |from: &'static str, to: &str| {
         let program = folder.path().join(to).join(name);
         std::fs::create_dir(folder.path().join(to)).expect("the folder is there");

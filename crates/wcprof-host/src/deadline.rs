@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -191,6 +192,16 @@ pub(crate) fn with_deadline<T: Send + 'static>(
             }
         }
     })
+}
+
+/// Reads a file about a process for which the kernel takes a lock that the process may hold.
+///
+/// # Errors
+/// Those of [`read_file`], and `TimedOut` when there is no answer.
+pub fn read_in_time(pid: Pid, path: &str) -> io::Result<String> {
+    let path = path.to_owned();
+    let read = with_deadline(Awaited::Lock(pid), move || read_file(path));
+    read.unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()))
 }
 
 /// Ends the thread that makes the calls of this one; the next call starts another, which is like this one then.

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use wcprof_types::{Avma, BuildId, Pid};
 
+use wcprof_host::open::open_regular_in_time;
 pub use wcprof_host::open::{NoFile, OpenError, Root, open_regular};
 
 /// Which file a module was loaded from.
@@ -54,11 +55,11 @@ pub struct LocalFiles;
 
 impl ModuleFiles for LocalFiles {
     fn open(&self, module: &ModuleIdentity) -> Result<ModuleFile, OpenError> {
-        open_regular(comparable(module)?).map(ModuleFile::File)
+        open_regular_in_time(comparable(module)?).map(ModuleFile::File)
     }
 
     fn open_path(&self, _module: &ModuleIdentity, path: &Path) -> Result<File, OpenError> {
-        open_regular(path)
+        open_regular_in_time(path)
     }
 }
 

@@ -26,9 +26,10 @@ pub(crate) struct Ended {
     pub(crate) silent: Option<Silent>,
 }
 
-/// A process whose memory or mappings did not answer.
+/// Something that did not answer.
 pub(crate) struct Silent {
-    pub(crate) pid: Pid,
+    /// The process that was asked about, if it was one.
+    pub(crate) pid: Option<Pid>,
     /// Waits for the answer.
     pub(crate) sampler: Sampling,
 }
@@ -66,9 +67,10 @@ pub(crate) fn finish(running: Running<Ring>, options: &SessionOptions) -> Result
     let (kept, late) = finished.recorder.finish_with_snapshot(reason);
     let loss = session::loss(finished.failed.or(late).as_ref(), &finished.end);
     let silent = match (&finished.end, finished.left) {
-        (SamplingEnd::Stuck(stuck), Some(sampler)) => {
-            stuck.pid().map(|pid| Silent { pid, sampler })
-        }
+        (SamplingEnd::Stuck(stuck), Some(sampler)) => Some(Silent {
+            pid: stuck.pid(),
+            sampler,
+        }),
         _ => None,
     };
     Ok(Ended {

@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io;
+use std::sync::Arc;
 
 use wcprof_types::{Pid, Sched, Tid};
 
@@ -12,6 +13,7 @@ use super::snapshot::{
     ThreadSnapshot,
 };
 use crate::batch::{TargetId, ThreadCounters};
+use crate::sampler::Pulse;
 use crate::tid_map::TidMap;
 use wcprof_host::clock::{boot_offset_ns, monotonic_ns};
 use wcprof_host::procfs::{
@@ -31,6 +33,7 @@ const FILES: [&str; 2] = ["schedstat", "syscall"];
 
 #[derive(Debug)]
 pub(crate) struct ProcfsSnapshots {
+    pulse: Arc<Pulse>,
     targets: Vec<(TargetId, Pid)>,
     threads: TidMap<Files>,
     /// Descriptors that may be held, and that are.
@@ -60,8 +63,9 @@ struct Files {
 }
 
 impl ProcfsSnapshots {
-    pub(crate) fn new(targets: &[(TargetId, Pid)], max_held: usize) -> Self {
+    pub(crate) fn new(targets: &[(TargetId, Pid)], max_held: usize, pulse: Arc<Pulse>) -> Self {
         Self {
+            pulse,
             targets: targets.to_vec(),
             threads: TidMap::default(),
             max_held,
@@ -247,9 +251,11 @@ impl Snapshots for ProcfsSnapshots {
         out.clear();
         self.n_new = 0;
         let targets = self.targets.clone();
-        targets
-            .into_iter()
-            .try_for_each(|(target, pid)| self.snapshot_of(target, pid, out))
+        let pulse = Arc::clone(&self.pulse);
+        targets.into_iter().try_for_each(|(target, pid)| {
+            // A thread that is about to run another program holds a lock that these files need.
+            pulse.state(pid, || self.snapshot_of(target, pid, out))
+        })
     }
 
     fn add_target(&mut self, target: TargetId, pid: Pid) -> Result<(), SnapshotError> {
@@ -288,7 +294,7 @@ mod tests {
         });
         let tid = tid_rx.recv().unwrap();
         let pid = Pid(std::process::id() as i32);
-        let mut engine = ProcfsSnapshots::new(&[(TargetId(0), pid)], 1000);
+        let mut engine = ProcfsSnapshots::new(&[(TargetId(0), pid)], 1000, Arc::default());
         let mut out = SnapshotSet {
             max_new: usize::MAX,
             ..SnapshotSet::default()
@@ -306,7 +312,7 @@ mod tests {
         assert!(found.regs.unwrap().sp.0 != 0);
         assert_eq!(engine.n_runs(tid), Some(found.n_runs));
         // The same without descriptors to hold.
-        let mut frugal = ProcfsSnapshots::new(&[(TargetId(0), pid)], 1);
+        let mut frugal = ProcfsSnapshots::new(&[(TargetId(0), pid)], 1, Arc::default());
         frugal.snapshot(&mut out, &mut Vec::new()).unwrap();
         let again = out.threads.iter().find(|t| t.tid == tid).unwrap();
         assert_eq!((again.sched, again.regs), (found.sched, found.regs));

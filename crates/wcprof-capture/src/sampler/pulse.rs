@@ -20,8 +20,9 @@ use wcprof_host::{Target, TargetError, read_memory_now};
 
 /// Reads of one tick may take this long; then the recording may end, or go on with the next tick.
 const MAX_WAIT_NS: u64 = 1_000_000_000;
-/// No memory has this address: it is past all that user code can have.
+/// No memory has these addresses: they are past all that user code can have.
 const MAPPINGS: u64 = u64::MAX;
+const STATE: u64 = u64::MAX - 1;
 
 const SLOW_TICKS: &str = "the sampler gave up its real-time priority, because its ticks take more than 2 ms of CPU time: \
      ticks are late when all CPUs are busy; a lower --rate, --engine bpf or --threads helps";
@@ -45,7 +46,7 @@ pub struct Pulse {
     sampler: AtomicI32,
     /// How long reads of memory took since it began to work, ns.
     waited_ns: AtomicU64,
-    /// What it reads; the address is 0 while it reads nothing, and [`MAPPINGS`] for no memory.
+    /// What it reads; the address is 0 while it reads nothing, and [`MAPPINGS`] or [`STATE`] for no memory.
     address: AtomicU64,
     pid: AtomicI32,
     /// The thread whose stack it is, or 0: a lock.
@@ -59,7 +60,7 @@ pub struct Pulse {
 /// What a sampler was doing when it stopped.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Stuck {
-    /// Process, thread (0: a lock of the process) and address ([`MAPPINGS`]: these); `None`: something else.
+    /// Process, thread (0: a lock of the process) and address ([`MAPPINGS`], [`STATE`]: these); `None`: something else.
     read: Option<(Pid, Tid, Avma)>,
 }
 
@@ -79,6 +80,9 @@ impl fmt::Display for Stuck {
                     f,
                     "the mappings of pid {pid} do not answer (it holds their lock)"
                 );
+            }
+            Some((pid, _, Avma(STATE))) => {
+                return write!(f, "the kernel does not tell what pid {pid} does");
             }
             Some((pid, Tid(0), address)) => {
                 format!(
@@ -141,6 +145,11 @@ impl Pulse {
     pub(super) fn mappings(&self, target: &Target) -> Result<Mappings, TargetError> {
         let whose = (target.pid(), Tid(0));
         self.asks(whose, Avma(MAPPINGS), || target.mappings_now())
+    }
+
+    /// Reads files of `/proc` about a target.
+    pub(crate) fn state<T>(&self, pid: Pid, ask: impl FnOnce() -> T) -> T {
+        self.asks((pid, Tid(0)), Avma(STATE), ask)
     }
 
     fn asks<T>(&self, (pid, tid): (Pid, Tid), address: Avma, ask: impl FnOnce() -> T) -> T {
@@ -207,7 +216,8 @@ impl Look {
 
     /// Whether it is still in the same read of memory, however much of that it has.
     fn is_same_read(&self, other: &Self) -> bool {
-        self.stuck.read.is_some() && (self.count, self.stuck) == (other.count, other.stuck)
+        let is_memory = self.stuck.read.is_some_and(|(.., at)| at.0 < STATE);
+        is_memory && (self.count, self.stuck) == (other.count, other.stuck)
     }
 }
 
@@ -381,6 +391,9 @@ mod tests {
             text.contains("thread 7") && text.contains("0x1000"),
             "{text}"
         );
+        pulse.address.store(STATE, Ordering::Relaxed);
+        let text = watcher.check().expect("it still waits").to_string();
+        assert!(text.contains("what pid 5 does"), "{text}");
         pulse.address.store(MAPPINGS, Ordering::Relaxed);
         let text = watcher.check().expect("it still waits").to_string();
         assert!(text.contains("the mappings of pid 5"), "{text}");

@@ -25,7 +25,7 @@ use crate::sys::{Punctuality, become_punctual, process_vm_readv_reaches_kernel, 
 use wcprof_host::Target;
 use wcprof_host::procfs::{list_threads, open, read_file, read_text};
 use wcprof_host::sys::{CAP_SYS_PTRACE, has_capability};
-use wcprof_host::{read_memory, readable_address};
+use wcprof_host::{read_in_time, read_memory, readable_address};
 use wcprof_perf::{
     CpuPolicy, PerfError, PerfMode, PerfOptions, PerfSampler, isolated_cpus, online_cpus,
 };
@@ -274,7 +274,7 @@ impl FileBudget {
 fn check_thread_files(pid: Pid, engine: EngineKind) -> Result<(), StartError> {
     for name in ["schedstat", "syscall"] {
         let file = format!("/proc/{pid}/task/{pid}/{name}");
-        match read_file(&file) {
+        match read_in_time(pid, &file) {
             // A process that has exited since is noticed by the sampler. ESRCH: a main thread that
             // has exited before the others tells nothing.
             Err(cause) if !matches!(cause.raw_os_error(), Some(libc::ESRCH | libc::ENOENT)) => {
@@ -355,7 +355,12 @@ impl Start<'_> {
         for &(_, pid) in &pids {
             check_thread_files(pid, engine)?;
         }
-        Ok(Box::new(ProcfsSnapshots::new(&pids, self.files.held)))
+        let pulse = Arc::clone(&self.targets.pulse);
+        Ok(Box::new(ProcfsSnapshots::new(
+            &pids,
+            self.files.held,
+            pulse,
+        )))
     }
 
     fn bpf(&self, notes: &mut Vec<String>) -> Result<Opened, StartError> {

@@ -77,6 +77,10 @@ impl Control {
         state.ending.clone()
     }
 
+    pub(super) fn has_order(&self) -> bool {
+        self.lock().order.is_some()
+    }
+
     /// The order that has come; what is to be stopped stays so.
     pub(super) fn take(&self) -> Option<Order> {
         let mut state = self.lock();

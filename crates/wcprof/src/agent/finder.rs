@@ -10,7 +10,6 @@ use wcprof_host::{Liveness, Target, TargetError};
 use wcprof_types::Pid;
 
 use super::log::{self, Level, Sparing};
-use crate::live::Silent;
 use crate::session::Sampling;
 
 /// Between two searches.
@@ -70,13 +69,13 @@ impl Finder {
     }
 
     /// For ten minutes, and until it answers, this process is no target: its next program may be as silent.
-    pub(super) fn leave_out(&mut self, silent: Silent) {
-        let is_it = |target: &Arc<Target>| target.pid() == silent.pid;
+    pub(super) fn leave_out(&mut self, pid: Pid, sampler: Sampling) {
+        let is_it = |target: &Arc<Target>| target.pid() == pid;
         if let Some(at) = self.targets.iter().position(is_it) {
             self.left_out.push(LeftOut {
                 target: self.targets.remove(at),
                 since: Instant::now(),
-                sampler: silent.sampler,
+                sampler,
             });
         }
     }
@@ -199,13 +198,11 @@ mod tests {
         }));
         let (go, wait) = channel::<()>();
         let leave_out = |finder: &mut Finder, wait: Receiver<()>| {
-            finder.leave_out(Silent {
-                pid: pids[0],
-                sampler: thread::spawn(move || {
-                    let _ = wait.recv();
-                    (SamplingEnd::Stopped, Punctuality::RealTime)
-                }),
+            let sampler = thread::spawn(move || {
+                let _ = wait.recv();
+                (SamplingEnd::Stopped, Punctuality::RealTime)
             });
+            finder.leave_out(pids[0], sampler);
         };
         leave_out(&mut finder, wait);
         finder.all_looked = None;

@@ -89,8 +89,18 @@ pub(super) fn run(
     });
     figures.lock().end_recording();
     let panicked = || anyhow::anyhow!("the recording thread panicked; please report this");
-    if let Some(silent) = ended.map_err(|_| panicked())?? {
-        finder.leave_out(silent);
+    match ended.map_err(|_| panicked())?? {
+        None => {}
+        Some(Silent {
+            pid: Some(pid),
+            sampler,
+        }) => finder.leave_out(pid, sampler),
+        // Another sampler would wait as well.
+        Some(Silent { pid: None, sampler }) => {
+            while !sampler.is_finished() && !control.has_order() {
+                control.wait(SEARCH);
+            }
+        }
     }
     Ok(())
 }
@@ -170,10 +180,10 @@ fn record(
     }
     match (loss, silent) {
         (Some(loss), Some(silent)) => {
-            let text = format!(
-                "pid {} is left out for ten minutes at least: {loss}",
-                silent.pid
-            );
+            let text = match silent.pid {
+                Some(pid) => format!("pid {pid} is left out for ten minutes at least: {loss}"),
+                None => format!("nothing is recorded until the kernel answers: {loss}"),
+            };
             log::line(Level::Warning, &text);
             Ok(Some(silent))
         }
