@@ -48,19 +48,24 @@ fn assert_kept(recording: &Recording, reason: &str, comm: &str, function: &str) 
     assert!(right.waits().share_of(&waits) > 0.99, "{}", thread.show());
 }
 
-pub(crate) fn renamed(engine: Engine) {
-    let mut target = RemoteProcess::start(&fixture("rename.c", Variant::NoFramePointers));
+/// Record a second, give the target a command, and record two more: names are read once a second.
+fn recording_around(engine: Engine, source: &'static str, command: &str) -> Recording {
+    let mut target = RemoteProcess::start(&fixture(source, Variant::NoFramePointers));
     let (child, folder) = Attach::new(engine, target.pid()).seconds(0.0).spawn();
     wait_for_trace(&folder);
     wait_for_write(&folder);
-    target.send_line("RENAME");
+    target.send_line(command);
     target.answer("MARK");
-    // Names are read once a second.
     wait_for_write(&folder);
     wait_for_write(&folder);
     interrupt(&child);
     let recording = Recording::finish(child, folder);
     recording.assert_sound(engine);
+    recording
+}
+
+pub(crate) fn renamed(engine: Engine) {
+    let recording = recording_around(engine, "rename.c", "RENAME");
     let folded = recording.folded();
     let thread = folded.thread("new-name");
     let sleeping = thread.chain(&["named_sleep"]);
@@ -81,18 +86,7 @@ pub(crate) fn number_again(engine: Engine) {
             "needs root to choose a thread's number",
         );
     }
-    let mut target = RemoteProcess::start(&fixture("again.c", Variant::NoFramePointers));
-    let (child, folder) = Attach::new(engine, target.pid()).seconds(0.0).spawn();
-    wait_for_trace(&folder);
-    wait_for_write(&folder);
-    target.send_line("AGAIN");
-    target.answer("MARK");
-    // A second each.
-    wait_for_write(&folder);
-    wait_for_write(&folder);
-    interrupt(&child);
-    let recording = Recording::finish(child, folder);
-    recording.assert_sound(engine);
+    let recording = recording_around(engine, "again.c", "AGAIN");
     let trace = recording.trace().0;
     let spans_of = |name: &'static str| {
         let threads = &trace.tables.threads;

@@ -36,7 +36,8 @@ fn is_large(test: &str) -> bool {
     is_large
 }
 
-fn pin(pid: i32, cpus: &[u32]) {
+/// Lets a thread (0: the calling one) run on these CPUs alone.
+pub(crate) fn pin(pid: i32, cpus: &[u32]) {
     let mut mask = CpuSet::new();
     for &cpu in cpus {
         mask.set(cpu as usize).unwrap();

@@ -1,4 +1,4 @@
-//! A call about a process or a file that may never return to its result, or to none after 2 s.
+//! A call about a process or a file that may never return to its result, or to none after some seconds.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -15,12 +15,13 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use nix::sched::{CloneFlags, CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sched::CloneFlags;
 use wcprof_types::{Avma, Pid, Tid, parse_maps};
 
 use wcprof_perf::{CpuPolicy, PerfOptions, PerfSampler, online_cpus};
 
 use super::*;
+use crate::many_cpus::pin;
 use crate::probe::Verdict;
 
 const SYS_READ: u32 = 0;
@@ -273,14 +274,9 @@ fn complete_and_own(make: Make) {
 
 /// Puts a thread and the calling one on different CPUs, where there are two: on one they would never run at once.
 fn pin_apart(tid: Tid) {
-    let set = sched_getaffinity(nix::unistd::Pid::from_raw(0)).unwrap();
-    let is_set = |cpu: &usize| set.is_set(*cpu).unwrap_or(false);
-    let cpus: Vec<usize> = (0..CpuSet::count()).filter(is_set).collect();
-    for (tid, cpu) in [(tid.0, cpus.first()), (0, cpus.last())] {
-        let mut mask = CpuSet::new();
-        mask.set(*cpu.unwrap()).unwrap();
-        sched_setaffinity(nix::unistd::Pid::from_raw(tid), &mask).unwrap();
-    }
+    let cpus = CpuPolicy::default().of_thread(tid);
+    pin(tid.0, &[*cpus.first().unwrap()]);
+    pin(0, &[*cpus.last().unwrap()]);
 }
 
 /// Check that a spinning thread never looks blocked and that its counters only grow.

@@ -53,7 +53,7 @@ const BUFFER: usize = 1 << 16;
 /// `PATH_MAX`, with its NUL.
 const MAX_PATH: usize = 4096;
 /// `FUSE_SUPER_MAGIC` (virtiofs, too) and `V9FS_MAGIC`, `include/uapi/linux/magic.h`.
-const COPIED: [u64; 2] = [0x6573_5546, 0x0102_1997];
+pub(super) const COPIED: [u64; 2] = [0x6573_5546, 0x0102_1997];
 
 /// What is to be opened. Only regular files are.
 #[derive(Copy, Clone, Debug)]

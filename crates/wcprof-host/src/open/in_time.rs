@@ -8,6 +8,7 @@ use std::path::{Component, Path};
 use rustix::fs::fstatfs;
 use wcprof_types::Pid;
 
+use super::child::COPIED;
 use super::reason::{NoFile, OpenError};
 use super::regular::open_regular;
 use crate::deadline::{Awaited, silence, with_deadline};
@@ -31,17 +32,9 @@ fn folder(path: &Path) -> u64 {
     hasher.finish()
 }
 
-/// Of magic numbers (`include/uapi/linux/magic.h`, `fs/nfs`, `fs/smb`), those of file systems that may ask a server:
-/// overlayfs, FUSE, 9p, NFS, SMB (two), Ceph.
-const MAY_ASK: [u64; 7] = [
-    0x794c_7630,
-    0x6573_5546,
-    0x0102_1997,
-    0x6969,
-    0xff53_4d42,
-    0xfe53_4d42,
-    0x00c3_6400,
-];
+/// Of magic numbers (`include/uapi/linux/magic.h`, `fs/nfs`, `fs/smb`), those of file systems that may ask a server, beside
+/// [`COPIED`]: overlayfs, NFS, SMB (two), Ceph.
+const MAY_ASK: [u64; 5] = [0x794c_7630, 0x6969, 0xff53_4d42, 0xfe53_4d42, 0x00c3_6400];
 
 /// A mount whose file system may ask a server.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -50,13 +43,14 @@ pub struct Remote(u64);
 impl Remote {
     /// That of an open file, if it is one. Its file system is asked.
     pub fn of(file: &File) -> Option<Self> {
-        let may_ask = fstatfs(file).is_ok_and(|stat| MAY_ASK.contains(&(stat.f_type as u64)));
+        let magic = fstatfs(file).ok()?.f_type as u64;
+        let may_ask = COPIED.contains(&magic) || MAY_ASK.contains(&magic);
         mount_id(file).filter(|_| may_ask).map(Self)
     }
 
     /// A child that read files on it did not get on, and has ended by now or is left behind: nobody waits for these files
     /// before that, and for a minute.
-    pub fn is_silent(self, child: Pid) {
+    pub fn note_silence(self, child: Pid) {
         silence(Awaited::Mount(self.0), child);
     }
 }

@@ -311,7 +311,7 @@ fn note_silence(server: &Server<'_>, waiting: &[Left], ended: &Ended) {
         .filter_map(|left| server.states.get(left.index));
     if let Some(child) = ended.child {
         for mount in states.flat_map(|state| state.mounts().clone()) {
-            mount.is_silent(child);
+            mount.note_silence(child);
         }
     }
 }

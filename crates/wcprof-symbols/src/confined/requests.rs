@@ -22,7 +22,7 @@ use super::wire::{receive, send};
 use crate::cache::is_sound;
 use crate::cache_key::{CacheKey, stamp};
 use crate::debuginfod::{Artifact, check_free};
-use crate::files::{ModuleFile, ModuleFiles, NoFile};
+use crate::files::{ModuleFile, ModuleFiles, NoFile, OpenError};
 use crate::options::SymbolOptions;
 use crate::query::{ModuleQuery, ModuleSymbols};
 use crate::surroundings::{Surroundings, ThisMachine};
@@ -109,7 +109,7 @@ impl Server<'_> {
                 let opened = match self.files.open(&query.module) {
                     Ok(ModuleFile::File(file)) => Ok(file),
                     Ok(ModuleFile::Bytes(bytes)) => Ok(in_memory(&bytes)?),
-                    Err(error) => Err(error.reason),
+                    Err(error) => Err(error),
                 };
                 let looked = self.look(state, opened);
                 let is_silent = looked.as_ref().is_err_and(NoFile::is_silence);
@@ -119,12 +119,12 @@ impl Server<'_> {
             Request::Path { module, path } => {
                 let (query, state) = self.module(module)?;
                 let opened = self.files.open_path(&query.module, &PathBuf::from(path));
-                hand_out(self.look(state, opened.map_err(|error| error.reason)))
+                hand_out(self.look(state, opened))
             }
             Request::Host { module, path } => {
                 let opened = surroundings.open(&PathBuf::from(path));
                 let (_, state) = self.module(module)?;
-                hand_out(self.look(state, opened.map_err(|error| error.reason)))
+                hand_out(self.look(state, opened))
             }
             Request::Fetch {
                 module,
@@ -171,9 +171,10 @@ impl Server<'_> {
     }
 
     /// A file for the process; an empty one in place of what is no ELF file.
-    fn look(&self, state: &State, opened: Result<File, NoFile>) -> Result<File, NoFile> {
+    fn look(&self, state: &State, opened: Result<File, OpenError>) -> Result<File, NoFile> {
+        let opened = opened.map_err(|error| error.reason)?;
         let look = |file: &File| (is_elf(file), stamp(file), Remote::of(file));
-        let (file, (is_elf, stamp, remote)) = look_in_time(opened?, look)?;
+        let (file, (is_elf, stamp, remote)) = look_in_time(opened, look)?;
         if !is_elf {
             return Ok(in_memory(&[])?);
         }

@@ -49,7 +49,7 @@ const SECONDS_PER_FILE: u64 = 5;
 const SECONDS_PER_MIB: u64 = 4;
 /// However large a file is, it gives no more CPU time than this: enough for some tens of GiB.
 const MAX_SECONDS_PER_FILE: u64 = 1200;
-/// A process that takes no CPU time for so long, though one could have it, waits for a file system that has gone.
+/// A process that takes no CPU time for this long, and waits neither for a CPU nor for wcprof, waits for a file system.
 const MAX_REST: Duration = Duration::from_secs(10);
 /// A killed process has ended by then, or waits for such a file system.
 const MAX_ENDING: Duration = Duration::from_secs(2);

@@ -246,6 +246,10 @@ fn print_written(written: &Written, reason: &str, kept: &NamedSnapshot) {
     if written.is_cancelled {
         names::print_cancelled(&written.path);
     }
+    if let Some(reason) = &written.unnamed {
+        let path = written.path.display();
+        message!("wcprof: the names are not in `{path}`: {reason}; `wcprof report` finds them");
+    }
     let memory = kept.snapshot.memory();
     if memory.n_shortened > 0 {
         let mega = |bytes: usize| bytes as f64 / (1 << 20) as f64;

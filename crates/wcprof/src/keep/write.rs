@@ -48,6 +48,8 @@ pub(crate) struct Written {
     pub(crate) bytes: u64,
     /// It has no names: the search for them was ended early.
     pub(crate) is_cancelled: bool,
+    /// Why it has none for another reason.
+    pub(crate) unnamed: Option<String>,
 }
 
 /// How names are found, and whether they go into the file.
@@ -80,26 +82,20 @@ pub(crate) fn write(
         let mut writer = TraceWriter::for_file(file, &tables.header)?;
         cut.write(&mut writer, reason)?;
         let named = write_names(kept, &cut, &mut writer, names);
-        if let Err(failure) = &named {
-            message!(
-                "wcprof: the names are not in `{}`: {:#}; `wcprof report` finds them",
-                path.display(),
-                failure.error
-            );
-        }
         Ok((
             writer.len_bytes(),
-            named.unwrap_or(false),
+            named.map_err(|failure| format!("{:#}", failure.error)),
             tables.stats.duration,
             tables.threads.len(),
         ))
     };
     match write() {
-        Ok((bytes, is_cancelled, duration, n_threads)) => Ok(Written {
+        Ok((bytes, named, duration, n_threads)) => Ok(Written {
             duration,
             n_threads,
             bytes,
-            is_cancelled,
+            is_cancelled: named == Ok(true),
+            unnamed: named.err(),
             path,
         }),
         Err(failure) => {
