@@ -49,11 +49,11 @@ impl CpuPolicy {
             .flat_map(|pid| once(Tid(pid.0)).chain(once(pid).flat_map(others)));
         allowed(&usable, threads.filter_map(affinity))
     }
+}
 
-    /// Those on which a thread may run.
-    pub fn of_thread(self, tid: Tid) -> BTreeSet<u32> {
-        allowed(&self.usable(), affinity(tid))
-    }
+/// Those of the usable CPUs on which a thread may run.
+pub fn of_thread(usable: &BTreeSet<u32>, tid: Tid) -> BTreeSet<u32> {
+    allowed(usable, affinity(tid))
 }
 
 /// The usable CPUs that threads may run on. `None`: it cannot be told where one may run.
@@ -120,7 +120,7 @@ mod tests {
             std::thread::yield_now();
         }
         assert_eq!(affinity(tid), None);
-        assert_eq!(CpuPolicy::default().of_thread(tid), set([]));
+        assert_eq!(of_thread(&online_cpus(), tid), set([]));
     }
 
     /// Check the CPUs of a thread that is pinned to one.
@@ -133,7 +133,7 @@ mod tests {
             let mut mask = nix::sched::CpuSet::new();
             mask.set(first as usize).unwrap();
             nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &mask).unwrap();
-            (first, CpuPolicy::default().of_thread(own))
+            (first, of_thread(&online_cpus(), own))
         });
         let (first, cpus) = pinned.join().unwrap();
         assert_eq!(cpus, set([first]));

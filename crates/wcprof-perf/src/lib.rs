@@ -18,7 +18,7 @@ mod ring;
 mod timers;
 pub mod uprobe;
 
-pub use cpus::{CpuPolicy, isolated_cpus, online_cpus};
+pub use cpus::{CpuPolicy, isolated_cpus, of_thread, online_cpus};
 pub use event::{PerfError, perf_event_open_reaches_kernel};
 pub use record::{PerfSample, Record, parse_record};
 pub use ring::RING_BYTES;

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 use wcprof_types::Tid;
 
-use crate::cpus::CpuPolicy;
+use crate::cpus::{CpuPolicy, of_thread};
 use crate::event::{Event, PerfError, Timer};
 use crate::record::{PerfSample, Record, parse_record};
 use crate::ring::Ring;
@@ -68,14 +68,16 @@ impl CpuTimer {
 struct Events {
     /// Of whole CPUs, by CPU.
     of_cpus: BTreeMap<u32, CpuTimer>,
-    of_threads: Vec<(Tid, Event)>,
+    /// Of single threads, by thread and CPU.
+    of_threads: BTreeMap<(Tid, u32), Event>,
+    /// Those of threads that are watched no more, into whose rings others write.
+    of_rings: Vec<Event>,
 }
 
 impl Events {
     fn iter(&self) -> impl Iterator<Item = &Event> {
-        let of_threads = self.of_threads.iter().map(|(_, event)| event);
         let of_cpus = self.of_cpus.values().map(|timer| &timer.event);
-        of_cpus.chain(of_threads)
+        of_cpus.chain(self.of_threads.values())
     }
 }
 
@@ -113,6 +115,8 @@ pub struct PerfSampler {
     started: bool,
     /// By CPU.
     rings: BTreeMap<u32, Ring>,
+    /// Threads with events of their own.
+    threads: BTreeSet<Tid>,
     events: Arc<Mutex<Events>>,
     timer: Timer,
     policy: CpuPolicy,
@@ -129,6 +133,7 @@ impl PerfSampler {
             mode,
             started: false,
             rings: BTreeMap::new(),
+            threads: BTreeSet::new(),
             events: Arc::default(),
             timer: Timer {
                 period_ns: options.period_ns,
@@ -161,11 +166,16 @@ impl PerfSampler {
         Ok(sampler)
     }
 
-    /// From now on whole CPUs are watched on these, also on those that were offline meanwhile. Samples that wait on
-    /// others are lost: drain them before. Nothing to do when threads are watched.
+    /// From now on these CPUs are watched, also those that were offline meanwhile. Samples that wait on
+    /// others are lost: drain them before.
+    ///
+    /// # Errors
+    /// When an event cannot be opened; where threads are watched, for the first of them.
     pub fn set_cpus(&mut self, cpus: &BTreeSet<u32>) -> Result<(), PerfError> {
         if self.mode == PerfMode::PerThread {
-            return Ok(());
+            let tids: Vec<Tid> = self.threads.iter().copied().collect();
+            let watch = |tid| self.watch(tid, &of_thread(cpus, tid));
+            return tids.into_iter().map(watch).fold(Ok(()), Result::and);
         }
         let started = self.started;
         let mut events = lock(&self.events);
@@ -235,13 +245,35 @@ impl PerfSampler {
         if self.mode != PerfMode::PerThread {
             return Ok(());
         }
-        let cpus = self.policy.of_thread(tid);
+        self.threads.insert(tid);
+        self.watch(tid, &of_thread(&self.policy.usable(), tid))
+    }
+
+    /// Watches a thread on these CPUs, and on no others.
+    fn watch(&mut self, tid: Tid, cpus: &BTreeSet<u32>) -> Result<(), PerfError> {
         let mut events = lock(&self.events);
-        let of_threads = &mut events.of_threads;
-        if of_threads.len() + cpus.len() > self.max_events {
+        let Events {
+            of_threads,
+            of_rings,
+            ..
+        } = &mut *events;
+        let before = of_threads.range((tid, 0)..=(tid, u32::MAX));
+        let before: BTreeSet<u32> = before.map(|((_, cpu), _)| *cpu).collect();
+        for cpu in &before - cpus {
+            let Some(event) = of_threads.remove(&(tid, cpu)) else {
+                continue;
+            };
+            let ring = self.rings.get(&cpu);
+            if ring.is_some_and(|ring| ring.event_fd() == event.as_raw_fd()) {
+                event.disable()?;
+                of_rings.push(event);
+            }
+        }
+        let new = cpus - &before;
+        if of_threads.len() + of_rings.len() + new.len() > self.max_events {
             return Err(PerfError::TooManyFiles);
         }
-        for cpu in cpus {
+        for cpu in new {
             let event = match Event::open_timer(&self.timer, tid.0, cpu) {
                 // Kernel samples are not for everyone: user mode only is better than nothing.
                 Err(PerfError::NotPermitted { .. }) if self.timer.kernel => {
@@ -259,17 +291,17 @@ impl PerfSampler {
             if self.started {
                 event.enable()?;
             }
-            of_threads.push((tid, event));
+            of_threads.insert((tid, cpu), event);
         }
         Ok(())
     }
 
     /// Stops watching a thread that has exited. The event that owns a ring stays open.
     pub fn remove_thread(&mut self, tid: Tid) {
-        let rings = &self.rings;
-        lock(&self.events).of_threads.retain(|(watched, event)| {
-            *watched != tid || rings.values().any(|r| r.event_fd() == event.as_raw_fd())
-        });
+        if self.threads.remove(&tid) {
+            // Fails only for what is no event.
+            let _ = self.watch(tid, &BTreeSet::new());
+        }
     }
 
     /// Its timers, now and later, as long as there is the sampler.
@@ -326,30 +358,79 @@ impl PerfSampler {
 
 #[cfg(test)]
 mod tests {
+    use nix::sched::{CpuSet, sched_setaffinity};
     use nix::unistd::gettid;
 
     use super::*;
+    use crate::cpus::online_cpus;
+
+    const OPTIONS: PerfOptions<'_> = PerfOptions {
+        period_ns: 1_000_000,
+        dump_bytes: 64,
+        kernel_stacks: false,
+        filter: None,
+        max_events: 64,
+        policy: CpuPolicy {
+            spare_isolated: false,
+        },
+    };
+
+    /// One that runs, and watches the calling thread.
+    fn of_this_thread() -> Result<PerfSampler, PerfError> {
+        let mut sampler = PerfSampler::per_thread(&OPTIONS, &[])?;
+        sampler.start()?;
+        sampler.add_thread(Tid(gettid().as_raw()))?;
+        Ok(sampler)
+    }
+
+    fn pin(cpu: u32) {
+        let mut only = CpuSet::new();
+        only.set(cpu as usize).unwrap();
+        sched_setaffinity(nix::unistd::Pid::from_raw(0), &only).unwrap();
+    }
+
+    /// Check that events of a thread follow it to other CPUs and back, each CPU having one, and that nothing of it is left
+    /// when it is watched no more but what holds a ring.
+    #[test]
+    fn moved() {
+        let tid = Tid(gettid().as_raw());
+        let cpus = of_thread(&online_cpus(), tid);
+        let (&here, &there) = (cpus.first().unwrap(), cpus.last().unwrap());
+        if here == there {
+            return println!("SKIPPED timers::moved: there is one CPU");
+        }
+        pin(here);
+        let mut sampler = match of_this_thread() {
+            Ok(sampler) => sampler,
+            Err(error) => return println!("SKIPPED timers::moved: {error}"),
+        };
+        for cpu in [here, there, here, there] {
+            pin(cpu);
+            sampler.set_cpus(&cpus).unwrap();
+            let events = Arc::clone(&sampler.events);
+            let events = lock(&events);
+            let of_threads: Vec<_> = events.of_threads.keys().copied().collect();
+            assert_eq!(of_threads, [(tid, cpu)]);
+            drop(events);
+            let mut n_samples = 0;
+            sampler.drain(|_| ());
+            while n_samples == 0 {
+                sampler.drain(|sample| n_samples += u32::from(sample.tid == tid));
+            }
+        }
+        sampler.remove_thread(tid);
+        let events = lock(&sampler.events);
+        assert!(events.of_threads.is_empty() && events.of_rings.len() == 2);
+    }
 
     /// Check that another thread can end the timers, also those that were added later.
     #[test]
     fn stopped() {
-        let options = PerfOptions {
-            period_ns: 1_000_000,
-            dump_bytes: 64,
-            kernel_stacks: false,
-            filter: None,
-            max_events: 64,
-            policy: CpuPolicy::default(),
-        };
-        let mut sampler = match PerfSampler::per_thread(&options, &[]) {
+        let sampler = match of_this_thread() {
             Ok(sampler) => sampler,
             Err(error) => return println!("SKIPPED timers::stopped: {error}"),
         };
-        sampler.start().unwrap();
         let events = Arc::clone(&sampler.events);
-        if let Err(error) = sampler.add_thread(Tid(gettid().as_raw())) {
-            return println!("SKIPPED timers::stopped: {error}");
-        }
         let enabled = || -> u64 {
             let events = lock(&events);
             let each = events.iter().map(|event| event.enabled_ns().unwrap());

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use nix::sched::CloneFlags;
 use wcprof_types::{Avma, Pid, Tid, parse_maps};
 
-use wcprof_perf::{CpuPolicy, PerfOptions, PerfSampler, online_cpus};
+use wcprof_perf::{CpuPolicy, PerfOptions, PerfSampler, of_thread, online_cpus};
 
 use super::*;
 use crate::many_cpus::pin;
@@ -274,7 +274,7 @@ fn complete_and_own(make: Make) {
 
 /// Puts a thread and the calling one on different CPUs, where there are two: on one they would never run at once.
 fn pin_apart(tid: Tid) {
-    let cpus = CpuPolicy::default().of_thread(tid);
+    let cpus = of_thread(&online_cpus(), tid);
     pin(tid.0, &[*cpus.first().unwrap()]);
     pin(0, &[*cpus.last().unwrap()]);
 }

@@ -254,7 +254,8 @@ impl Snapshots for ProcfsSnapshots {
         let pulse = Arc::clone(&self.pulse);
         targets.into_iter().try_for_each(|(target, pid)| {
             // A thread that is about to run another program holds a lock that these files need.
-            pulse.state(pid, || self.snapshot_of(target, pid, out))
+            let _asking = pulse.state(pid);
+            self.snapshot_of(target, pid, out)
         })
     }
 

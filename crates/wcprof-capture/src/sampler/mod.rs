@@ -20,6 +20,7 @@ mod state;
 mod targets;
 mod threads;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 pub use arrivals::Arrivals;
@@ -95,6 +96,9 @@ impl Sampler {
     /// Takes a snapshot and, unless it can wait for later ones, all that follows from it. Gives when it
     /// began.
     fn tick(&mut self, links: &SamplerLinks<'_>) -> Result<u64, SamplingEnd> {
+        let pulse = Arc::clone(&self.targets.pulse);
+        // All that follows is about it.
+        let _asking = self.targets.only().map(|pid| pulse.state(pid));
         if self.can_hold()
             && let Some(held) = self.snapshots.hold().map_err(SamplingEnd::Failed)?
         {

@@ -1,5 +1,7 @@
 //! A snapshot to observations: which threads are new, changed, unchanged or gone.
 
+use std::sync::Arc;
+
 use wcprof_types::Tid;
 
 use super::slot::{SeenTick, Slot};
@@ -107,7 +109,9 @@ impl Sampler {
         }
         let batch = &mut self.outbox.batch;
         batch.threads.extend(slot.take_deferred());
+        let pulse = Arc::clone(&self.targets.pulse);
         if let Some(observed) = self.targets.get_mut(now.target) {
+            let _asking = pulse.state(observed.pid());
             observed.locks.waits(slot, &now);
             let plan = observed.plan_stack(self.kernel, self.snapshots.as_mut(), slot, &now);
             let is_torn = now.stack == SnapshotStack::Torn;

@@ -57,6 +57,19 @@ pub struct Pulse {
     disturbed: Mutex<BTreeSet<u32>>,
 }
 
+/// That the sampler asks for something; when it is dropped, what it asked for before holds again.
+#[derive(Debug)]
+pub(crate) struct Asking<'p> {
+    pulse: &'p Pulse,
+    before: Stuck,
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.pulse.note(self.before.read);
+    }
+}
+
 /// What a sampler was doing when it stopped.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Stuck {
@@ -135,7 +148,9 @@ impl Pulse {
             return Err(Errno::EAGAIN);
         }
         let begin = monotonic_ns();
-        let read = self.asks((pid, tid), address, || read_memory_now(pid, address, out));
+        let asking = self.ask((pid, tid), address);
+        let read = read_memory_now(pid, address, out);
+        drop(asking);
         let waited = monotonic_ns() - begin;
         self.waited_ns.fetch_add(waited, Ordering::Relaxed);
         read
@@ -143,22 +158,29 @@ impl Pulse {
 
     /// Reads the mappings of a target.
     pub(super) fn mappings(&self, target: &Target) -> Result<Mappings, TargetError> {
-        let whose = (target.pid(), Tid(0));
-        self.asks(whose, Avma(MAPPINGS), || target.mappings_now())
+        let _asking = self.ask((target.pid(), Tid(0)), Avma(MAPPINGS));
+        target.mappings_now()
     }
 
-    /// Reads files of `/proc` about a target.
-    pub(crate) fn state<T>(&self, pid: Pid, ask: impl FnOnce() -> T) -> T {
-        self.asks((pid, Tid(0)), Avma(STATE), ask)
+    /// The kernel is asked about a target, beside what is named otherwise, as long as this is held.
+    pub(crate) fn state(&self, pid: Pid) -> Asking<'_> {
+        self.ask((pid, Tid(0)), Avma(STATE))
     }
 
-    fn asks<T>(&self, (pid, tid): (Pid, Tid), address: Avma, ask: impl FnOnce() -> T) -> T {
+    fn ask(&self, (pid, tid): (Pid, Tid), address: Avma) -> Asking<'_> {
+        let before = self.stuck();
+        self.note(Some((pid, tid, address)));
+        Asking {
+            pulse: self,
+            before,
+        }
+    }
+
+    fn note(&self, read: Option<(Pid, Tid, Avma)>) {
+        let (pid, tid, address) = read.unwrap_or_default();
         self.pid.store(pid.0, Ordering::Relaxed);
         self.tid.store(tid.0, Ordering::Relaxed);
         self.address.store(address.0, Ordering::Relaxed);
-        let answer = ask();
-        self.address.store(0, Ordering::Relaxed);
-        answer
     }
 
     pub(super) fn give_up_priority(&self) {
@@ -316,6 +338,21 @@ mod tests {
             },
         });
         assert!(!reads.any(|look| watcher.note(Some(look))));
+    }
+
+    /// Check that what was asked for before holds again when something else has been answered.
+    #[test]
+    fn asked() {
+        let pulse = Pulse::default();
+        let own = Pid(std::process::id().cast_signed());
+        let asking = pulse.state(own);
+        let before = pulse.stuck();
+        assert_eq!(before.read, Some((own, Tid(0), Avma(STATE))));
+        let mappings = pulse.mappings(&Target::open(own).unwrap());
+        assert!(mappings.is_ok());
+        assert_eq!(pulse.stuck(), before);
+        drop(asking);
+        assert_eq!(pulse.stuck().read, None);
     }
 
     /// Check that when reads took long nothing more is read before the next tick.

@@ -232,6 +232,7 @@ impl Sampler {
         let pulse = Arc::clone(&self.targets.pulse);
         let observed = self.targets.get_mut(tick.target)?;
         let pid = observed.pid();
+        let _asking = pulse.state(pid);
         let SyscallState::Blocked { number, args, regs } = blocked_in(pid, tid)? else {
             return None;
         };

@@ -121,6 +121,12 @@ impl Targets {
         self.by_pid.get(&Tid(pid.0)).copied()
     }
 
+    /// Its pid, if there is one process.
+    pub(super) fn only(&self) -> Option<Pid> {
+        let mut pids = self.by_id.values().map(Observed::pid);
+        pids.next().filter(|_| pids.next().is_none())
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = (TargetId, &Observed)> {
         self.by_id.iter().map(|(id, observed)| (*id, observed))
     }
