@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use wcprof_host::Target;
+use wcprof_host::clock::monotonic_ns;
 use wcprof_host::open::OpenError;
 use wcprof_trace::model::{Module, ModuleId, ProcessId};
 use wcprof_types::{Avma, BuildId, LoadBias, Mapping, Svma};
@@ -22,6 +23,9 @@ const MAX_IMAGES: usize = 2048;
 const MAX_PROBLEMS: usize = 64;
 /// What did not answer is tried again after this: longer than it takes to give up, and than it is left alone.
 const RETRY_NS: u64 = 100_000_000_000;
+
+const TOO_SLOW: &str =
+    "files that are not on a local disk took too long to read, so that it was put off";
 
 /// A module that stacks cannot be unwound through.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -318,7 +322,20 @@ impl Modules {
 
     /// The code of an image, and whether it is to be tried again.
     fn read(&mut self, image: &Image, shared: &mut SharedFiles) -> (Option<Arc<ModuleCode>>, bool) {
-        match self.try_read(image, shared) {
+        let began = monotonic_ns();
+        let is_local = self.files.files.is_local(&image.first);
+        let code = match is_local || shared.patience.is_left(began) {
+            true => self.try_read(image, shared),
+            false => Err(Unread {
+                reason: TOO_SLOW.to_owned(),
+                retry: true,
+            }),
+        };
+        if !is_local {
+            let took = monotonic_ns().saturating_sub(began);
+            shared.patience.spend(began, took);
+        }
+        match code {
             Ok(code) => (Some(code), false),
             Err(Unread { reason, retry }) => {
                 let path = image.first.path.clone();
@@ -500,6 +517,28 @@ mod tests {
                 (0xc000, 0xc000, 0xd000),
             ]
         );
+    }
+
+    /// Check that modules which are not on a local disk are put off when others took long.
+    #[test]
+    fn put_off() {
+        let own = Target::open(wcprof_types::Pid(std::process::id() as i32)).unwrap();
+        let mut maps = parse_maps("1000-2000 r-xp 00000000 fe:ff 1 /x").unwrap();
+        maps.extend_from_slice(&own.mappings().unwrap());
+        let mut modules = Modules::new(ProcessId(0), &own);
+        let (mut unwinder, mut shared) = (Unwinder::default(), SharedFiles::default());
+        let hour = 3_600_000_000_000;
+        shared.patience.spend(monotonic_ns(), hour);
+        modules.update(0, &maps, &mut unwinder, &mut shared, |_, _| ModuleId(0));
+        let is_local = |image: &&Image| modules.files.files.is_local(&image.first);
+        let images = images(&maps);
+        let n_others = images.len() - images.iter().filter(is_local).count();
+        let problems = modules.take_problems();
+        let of_x = problems.iter().find(|problem| problem.path == "/x");
+        assert_eq!(of_x.map(|problem| problem.reason.as_str()), Some(TOO_SLOW));
+        assert_eq!(modules.retry_at(), Some(RETRY_NS));
+        let waits = |known: &&Known| known.retry;
+        assert_eq!(modules.known.values().filter(waits).count(), n_others);
     }
 
     /// Check that of modules that come and go the last ones' files are held, and the trace is told of each.

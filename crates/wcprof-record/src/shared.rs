@@ -17,6 +17,32 @@ const MAX_FILES: usize = 16 << 10;
 /// Bytes of their call frame information. A ceph-osd with its libraries has 10 MB, Chromium 30.
 const MAX_CODE_BYTES: usize = 160 << 20;
 
+/// All files that are not on a local disk may hold up the recording for so long at once, ns, and then for one part in
+/// [`REST`] of the time.
+const MAX_WAIT_NS: u64 = 20_000_000_000;
+const REST: u64 = 10;
+/// A file that is there at once takes less, ns.
+const QUICK_NS: u64 = 100_000_000;
+
+/// How long files that may come from a server are waited for.
+#[derive(Debug, Default)]
+pub(crate) struct Patience {
+    /// When it will be whole again, `CLOCK_MONOTONIC` ns.
+    whole_at: u64,
+}
+
+impl Patience {
+    pub(crate) fn is_left(&self, now: u64) -> bool {
+        self.whole_at.saturating_sub(now) < MAX_WAIT_NS * REST
+    }
+
+    /// One of them was waited for.
+    pub(crate) fn spend(&mut self, now: u64, took: u64) {
+        let rest = took.saturating_sub(QUICK_NS).saturating_mul(REST);
+        self.whole_at = self.whole_at.max(now).saturating_add(rest);
+    }
+}
+
 /// What makes two open files the same file with the same content.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct FileIdentity {
@@ -51,6 +77,7 @@ pub(crate) struct SharedFiles {
     /// Files for which there was no more room than this.
     refused: HashMap<FileIdentity, usize>,
     pub(crate) folds: Folds,
+    pub(crate) patience: Patience,
 }
 
 impl Default for SharedFiles {
@@ -63,6 +90,7 @@ impl Default for SharedFiles {
             max_code_bytes: MAX_CODE_BYTES,
             refused: HashMap::new(),
             folds: Folds::default(),
+            patience: Patience::default(),
         }
     }
 }
@@ -164,6 +192,33 @@ mod tests {
         handles.clear();
         shared.known.clear();
         assert_eq!(shared.modules.heap_bytes(), 0);
+    }
+
+    /// Check that files which are slow each hold up a recording for a while, and then for a tenth of the time, and those
+    /// that are there at once for as long as they are many.
+    #[test]
+    fn patience() {
+        const S: u64 = 1_000_000_000;
+        let mut patience = Patience::default();
+        let mut now = 500 * S;
+        let mut n_read = |took: u64, until: u64| {
+            let before = now;
+            let mut n = 0;
+            while now < before + until {
+                if patience.is_left(now) {
+                    patience.spend(now, took);
+                    (n, now) = (n + 1, now + took);
+                } else {
+                    now += S;
+                }
+            }
+            n
+        };
+        assert_eq!(n_read(QUICK_NS, 60 * S), 600);
+        let n_at_once = n_read(10 * S + QUICK_NS, 30 * S);
+        assert_eq!(n_at_once, 3);
+        let n_later = n_read(10 * S + QUICK_NS, 1000 * S);
+        assert!((9..=11).contains(&n_later), "{n_later}");
     }
 
     /// Check that a process may take half of what the others leave, and that code which nobody maps makes room.

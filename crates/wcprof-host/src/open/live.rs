@@ -118,6 +118,11 @@ impl LiveFiles {
         self.mount(mapping) == Some(Mount::Remote)
     }
 
+    /// Whether the kernel reads it without asking anybody, as far as is known.
+    pub fn is_local(&self, mapping: &Mapping) -> bool {
+        mapping.is_anonymous() || self.mount(mapping) == Some(Mount::Local)
+    }
+
     fn mount(&self, mapping: &Mapping) -> Option<Mount> {
         self.mounts.get(&mapping.device).copied()
     }
