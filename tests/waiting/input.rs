@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use wcprof_trace::model::Trace;
 use wcprof_trace::{Ending, TraceReader};
 
+use crate::said::Said;
 use wcprof_testkit::{
     Attach, Engine, Recording, RemoteProcess, Variant, assert_fails, build_tiny32, copy_program,
     fixture, has_capability, kill_worker, output_folder, read_trace, skip, text, wait_for_trace,
@@ -441,6 +442,23 @@ fn not_permitted() {
     assert!(message.contains("perf_event_paranoid"), "{message}");
 }
 
+/// The line with which the agent finds a process that runs this program.
+fn said_by_agent(program: &Path) -> String {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let mut command = wcprof();
+    command
+        .args(["agent", "--name", "evil*", "--engine", "procfs-only"])
+        .args(["--listen", "none", "--store", "http://127.0.0.1:1"])
+        .arg("--state-dir")
+        .arg(folder.path());
+    let agent = Said::by(&mut command);
+    agent.line("recording 1 processes");
+    let _second = RemoteProcess::start(program);
+    let line = agent.line("found ");
+    assert!(line.contains("evil;?[31m?x"), "{line}");
+    line
+}
+
 /// Check that hostile names, of a thread and of a file, reach no terminal as they are.
 #[test]
 fn hostile_names() {
@@ -451,7 +469,11 @@ fn hostile_names() {
     let recording = Attach::new(Engine::ProcfsOnly, target.pid())
         .seconds(1.0)
         .run();
-    let mut outputs = vec![text(&recording.output.stdout).to_owned()];
+    let mut outputs = vec![
+        text(&recording.output.stdout).to_owned(),
+        recording.said().to_owned(),
+        said_by_agent(&program),
+    ];
     for format in [
         "--tree",
         "--json",

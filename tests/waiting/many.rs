@@ -3,12 +3,14 @@
 use std::fs;
 use std::process::Command;
 
+use nix::sys::signal::Signal;
 use tempfile::TempDir;
 use wcprof_trace::model::Trace;
 
+use crate::said::Said;
 use wcprof_testkit::{
-    Attach, Engine, Recording, RemoteProcess, Variant, fixture, interrupt, wait_for_trace,
-    wait_for_write,
+    Attach, Engine, Recording, RemoteProcess, Variant, fixture, has_capability, interrupt, skip,
+    wait_for_trace, wait_for_write,
 };
 
 fn start(program: &'static str) -> RemoteProcess {
@@ -202,6 +204,7 @@ fn held(wcprof: i32) -> (usize, u64) {
 pub(crate) fn short_lived(engine: Engine) {
     let mut shell = RemoteProcess::start_command(Command::new("sh").args(["-c", SHORT_LIVED]));
     let attach = Attach::new(engine, shell.pid()).flags(&["--children", "--raw"]);
+    let attach = attach.max_files(1024);
     let (child, folder) = attach.seconds(0.0).spawn();
     wait_for_trace(&folder);
     let mut run = |n: u32| {
@@ -231,4 +234,54 @@ pub(crate) fn short_lived(engine: Engine) {
     assert!(!said.contains("replaced"), "{said}");
     let by_process = recording.report(&["--by", "process"]);
     assert!(by_process.contains("sleep \u{d7}"), "{by_process}");
+}
+
+/// Starts so many programs, and ends them.
+const LASTING: &str = "echo READY; read n; started=
+    while [ $n -gt 0 ]; do sleep 1000 & started=\"$started $!\"; n=$((n - 1)); done
+    echo DONE; read x; kill $started; wait; echo GONE";
+
+/// Check that processes beyond those that can be recorded at once are said, of a recording and of a flight recorder.
+#[test]
+fn beyond_the_limit() {
+    const SAID: &str = "processes that started during the recording could not be recorded";
+    if !has_capability() {
+        return skip(
+            "beyond_the_limit",
+            "needs root: this user may have too few processes",
+        );
+    }
+    let begin = || RemoteProcess::start_command(Command::new("sh").args(["-c", LASTING]));
+    let start_many = |shell: &mut RemoteProcess| {
+        shell.send_line("1040");
+        shell.answer("DONE");
+    };
+    let end = |mut shell: RemoteProcess| {
+        shell.send_line("");
+        shell.answer("GONE");
+    };
+    let mut shell = begin();
+    let attach = Attach::new(Engine::ProcfsOnly, shell.pid()).seconds(0.0);
+    let attach = attach.flags(&["--children", "--raw"]);
+    let (child, folder) = attach.spawn();
+    wait_for_trace(&folder);
+    start_many(&mut shell);
+    wait_for_a_second(&folder);
+    interrupt(&child);
+    let recording = Recording::finish(child, folder);
+    assert!(recording.said().contains(SAID), "{}", recording.said());
+    end(shell);
+
+    let mut shell = begin();
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let attach = Attach::new(Engine::ProcfsOnly, shell.pid()).seconds(0.0);
+    let mut command = attach.command(&folder.path().join("a.wct"));
+    let flight = Said::by(command.args(["--children", "--raw", "--keep", "2s"]));
+    flight.line("Ctrl-C writes them and ends");
+    start_many(&mut shell);
+    flight.signal(Signal::SIGUSR1);
+    flight.line("a-1.wct");
+    flight.signal(Signal::SIGINT);
+    flight.line(SAID);
+    end(shell);
 }

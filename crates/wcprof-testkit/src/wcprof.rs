@@ -123,6 +123,7 @@ pub struct Attach {
     seconds: f64,
     rate: u32,
     flags: &'static [&'static str],
+    max_files: Option<u64>,
 }
 
 /// A recording that was made.
@@ -145,6 +146,7 @@ impl Attach {
             seconds: 3.0,
             rate: 99,
             flags: &[],
+            max_files: None,
         }
     }
 
@@ -169,10 +171,21 @@ impl Attach {
         Self { flags, ..self }
     }
 
+    /// Record with so many open files at most.
+    pub fn max_files(self, max_files: u64) -> Self {
+        let max_files = Some(max_files);
+        Self { max_files, ..self }
+    }
+
     /// The command that records into `trace`. Its CPU budget is a whole core: a lowered rate would
     /// leave too few samples for the tolerances.
     pub fn command(&self, trace: &Path) -> Command {
         let mut command = wcprof();
+        if let Some(n) = self.max_files {
+            command = Command::new("prlimit");
+            command.arg(format!("--nofile={n}")).arg(program());
+            command.stdin(Stdio::null());
+        }
         command
             .arg("attach")
             .arg(self.pid.to_string())

@@ -38,6 +38,9 @@ pub trait NamingProcess: Sync {
     /// Ends it, and says how it ended; one that does not end is left behind.
     fn end(self: Box<Self>) -> Ended;
 
+    /// What confines it, as it says.
+    fn note(&self, _confinement: &Confinement) {}
+
     /// Called many times a second while it runs; returns whether it may go on. It may wait for an answer.
     fn tick(&self, _is_answered: bool) -> bool {
         true
@@ -207,7 +210,8 @@ fn serve(
     (socket, n_threads): (UnixStream, usize),
     process: &dyn NamingProcess,
 ) -> io::Result<()> {
-    let (_, _) = expect::<Confinement>(&socket, MAX_CONFINEMENT)?;
+    let (confinement, _) = expect::<Confinement>(&socket, MAX_CONFINEMENT)?;
+    process.note(&confinement);
     let options = server.options;
     let module = |left: &Left| {
         let query = server.queries.get(left.index)?;

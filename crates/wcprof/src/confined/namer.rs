@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -306,6 +306,19 @@ impl NamingProcess for Namer {
     fn kill(&self) {
         // Fails only when it is gone already.
         let _ = kill(self.pid, Signal::SIGKILL);
+    }
+
+    fn note(&self, confinement: &Confinement) {
+        static ONCE: Once = Once::new();
+        let missing = confinement.missing.join("; ");
+        // Another user has no rights that a hostile file would gain.
+        if Uid::effective().is_root() && !missing.is_empty() {
+            ONCE.call_once(|| {
+                message!(
+                    "wcprof: the process that reads symbols is confined less than it should be (`wcprof check`): {missing}"
+                );
+            });
+        }
     }
 
     fn tick(&self, is_answered: bool) -> bool {

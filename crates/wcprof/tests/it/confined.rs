@@ -57,6 +57,29 @@ fn in_force() {
     }
 }
 
+/// Check that root is told once what does not confine the process.
+#[test]
+fn less_than_it_should_be() {
+    if !nix::unistd::geteuid().is_root() {
+        return println!("SKIPPED less_than_it_should_be: needs root to have less");
+    }
+    let wcprof = wcprof_testkit::wcprof();
+    let output = Command::new("setpriv")
+        .args(["--bounding-set=-sys_chroot", "--inh-caps=-sys_chroot"])
+        .arg(wcprof.get_program())
+        .args(["check", &fixture("cc1plus.wct"), "--no-cache"])
+        .env_remove("DEBUGINFOD_URLS")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert_eq!(
+        said.matches("failed to change the root").count(),
+        1,
+        "{said}"
+    );
+}
+
 /// A debug file for a build-id, whose symbols' names are a table of [`TABLE`] bytes, none of which are on the
 /// disk.
 fn large_debug_file(dir: &Path, build_id: &str) {
