@@ -3,8 +3,9 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -79,6 +80,7 @@ struct Silence {
     n_lasting: usize,
     /// A child that was left behind for it.
     child: Option<Pid>,
+    is_said: bool,
 }
 
 impl Silence {
@@ -93,6 +95,9 @@ impl Silence {
 /// All that did not answer so far.
 static SILENT: Mutex<BTreeMap<Awaited, Silence>> = Mutex::new(BTreeMap::new());
 
+/// [`MAX_LEFT`] was reached.
+static IS_EXHAUSTED: AtomicBool = AtomicBool::new(false);
+
 fn silent() -> MutexGuard<'static, BTreeMap<Awaited, Silence>> {
     SILENT.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -104,13 +109,29 @@ pub(crate) fn silence(awaited: Awaited, child: Pid) {
     (silence.since, silence.child) = (Some(Instant::now()), Some(child));
 }
 
-/// Processes whose memory did not answer so far.
-pub fn silent_memory() -> Vec<Pid> {
-    let of_memory = |awaited: &Awaited| match *awaited {
-        Awaited::Memory(pid) => Some(pid),
-        _ => None,
-    };
-    silent().keys().filter_map(of_memory).collect()
+/// What did not answer and the user should know of, once each.
+pub fn new_silences() -> Vec<String> {
+    static ONCE: Once = Once::new();
+    let mut said = Vec::new();
+    for (awaited, silence) in silent().iter_mut() {
+        if let Awaited::Memory(pid) = awaited
+            && !std::mem::replace(&mut silence.is_said, true)
+        {
+            said.push(format!(
+                "memory of pid {pid} did not answer within 2 s (userfaultfd, or a mapped file whose server hangs): what is \
+                 there is missing"
+            ));
+        }
+    }
+    if IS_EXHAUSTED.load(Ordering::Relaxed) {
+        ONCE.call_once(|| {
+            said.push(format!(
+                "{MAX_LEFT} questions about processes and files were never answered: no more of them are asked, so that \
+                 names, arguments and deep stacks are missing"
+            ));
+        });
+    }
+    said
 }
 
 type Call = Box<dyn FnOnce() + Send>;
@@ -212,6 +233,7 @@ pub(crate) fn end_caller() {
 fn start() -> Option<Caller> {
     let n_left: usize = silent().values().map(|silence| silence.n_lasting).sum();
     if n_left >= MAX_LEFT {
+        IS_EXHAUSTED.store(true, Ordering::Relaxed);
         return None;
     }
     let (to, calls) = channel::<Call>();
@@ -245,7 +267,7 @@ mod tests {
         assert_eq!(with_deadline(hung, move || to.send(())), None);
         assert!(from.recv().is_err(), "it was called");
         assert_eq!(with_deadline(other, || 2), Some(2));
-        assert_eq!(silent_memory(), []);
+        assert_eq!(new_silences(), [""; 0]);
         let later = silence().since.unwrap() + PAUSE;
         assert!(!silence().is_over(later));
         drop(never);

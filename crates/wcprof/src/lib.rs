@@ -58,7 +58,7 @@ pub use failure::{Exit, Failure};
 pub use names::cache_dir;
 pub use open::profile_of;
 pub use progress::while_measuring;
-use wcprof_host::{front, silent_memory};
+use wcprof_host::{front, new_silences};
 
 /// Runs the command of the command line.
 pub fn main() -> ExitCode {
@@ -82,10 +82,8 @@ pub fn exit_code(reads_processes: bool, command: impl FnOnce() -> Result<(), Fai
 }
 
 fn code_of(result: Result<(), Failure>) -> u8 {
-    for pid in silent_memory() {
-        message!(
-            "wcprof: memory of pid {pid} did not answer within 2 s (userfaultfd, or a mapped file whose server hangs): what is there is missing"
-        );
+    for silence in new_silences() {
+        message!("wcprof: {silence}");
     }
     match result {
         Ok(()) => 0,

@@ -9,6 +9,7 @@ use std::thread;
 use wcprof_capture::Arrivals;
 use wcprof_export::label_value;
 use wcprof_host::clock::monotonic_ns;
+use wcprof_host::new_silences;
 use wcprof_host::own_files::make_dir;
 use wcprof_record::Recorder;
 use wcprof_trace::ring::Ring;
@@ -84,6 +85,9 @@ pub(super) fn run(
                 arrivals.push(target);
             }
             note_targets(finder, figures);
+            for silence in new_silences() {
+                log::line(Level::Warning, &silence);
+            }
         }
         recording.join()
     });
