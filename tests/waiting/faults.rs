@@ -15,6 +15,9 @@ use wcprof_trace::Ending;
 /// Of one kind.
 const MAX_CALLS: u32 = 1000;
 
+/// Of the agent.
+const NOT_TAKEN: &str = "does not take a request, which waits in memory";
+
 /// What fails, and how (`fixtures/src/fail.c`).
 const FAULTS: [(&str, Errno); 6] = [
     ("write", Errno::ENOSPC),
@@ -78,7 +81,7 @@ impl Work {
             }
             Self::Agent => {
                 let spool = fs::read_dir(folder.join("spool")).into_iter().flatten();
-                spool.flatten().next().is_some()
+                spool.flatten().next().is_some() || said(folder).contains(NOT_TAKEN)
             }
         }
     }
@@ -189,6 +192,22 @@ fn renames() {
     let names: Vec<_> = names.filter(|name| name != "said").collect();
     assert_eq!(names, ["t.wct"]);
     read_trace(&folder.path().join("t.wct"));
+}
+
+/// Check that the agent says what its spool does not take, and what is lost by that.
+#[test]
+fn spool() {
+    let target = RemoteProcess::start(&fixture("split_sleep.c", Variant::NoFramePointers));
+    let fault = format!("rename:1:{}", Errno::EACCES as i32);
+    let Ended { said, folder, .. } = Work::Agent.run(&target, &fault);
+    let is_said = |part: &str| said.lines().any(|line| line.contains(part));
+    assert!(is_said(NOT_TAKEN) && is_said("(os error 13)"), "{said}");
+    assert!(
+        is_said("did not take are lost") && !is_said("next start"),
+        "{said}"
+    );
+    let spool = fs::read_dir(folder.path().join("spool")).expect("a folder");
+    assert_eq!(spool.count(), 0);
 }
 
 /// Check the same of all calls.

@@ -46,6 +46,8 @@ pub struct SpoolFigures {
     pub n_dropped: u64,
     /// Requests that could not be written to the folder and wait, or waited, in memory.
     pub n_unwritten: u64,
+    /// Those that wait there.
+    pub n_in_memory: u64,
 }
 
 /// Requests that wait.
@@ -137,14 +139,18 @@ impl Spool {
     }
 
     /// Adds a request. Whoever takes requests meanwhile does not wait for the disk.
-    pub fn add(&self, request: Vec<u8>) {
+    ///
+    /// # Errors
+    /// Why the folder does not take it: it waits in memory then.
+    pub fn add(&self, request: Vec<u8>) -> io::Result<()> {
         let len = request.len() as u64;
         let number = {
             let mut waiting = self.lock();
             waiting.next += 1;
             waiting.next - 1
         };
-        let is_written = self.write(number, &request).is_ok();
+        let written = self.write(number, &request);
+        let is_written = written.as_ref().is_ok_and(|in_folder| *in_folder);
         let mut waiting = self.lock();
         waiting.figures.n_unwritten += u64::from(!is_written);
         waiting.figures.bytes += len;
@@ -159,6 +165,7 @@ impl Spool {
         removed
             .into_iter()
             .for_each(|entry| self.remove_file(&entry));
+        written.map(drop)
     }
 
     fn path(&self, number: u64, ending: &str) -> Option<PathBuf> {
@@ -166,12 +173,14 @@ impl Spool {
         Some(folder.join(format!("{number:020}.{ending}")))
     }
 
-    /// A file appears when it is whole. It is private, and never written through a link.
-    fn write(&self, number: u64, request: &[u8]) -> io::Result<()> {
+    /// A file appears when it is whole. It is private, and never written through a link. `false`: there is no folder.
+    fn write(&self, number: u64, request: &[u8]) -> io::Result<bool> {
         let paths = self
             .path(number, UNFINISHED)
             .zip(self.path(number, self.options.kind));
-        let (unfinished, path) = paths.ok_or(io::ErrorKind::NotFound)?;
+        let Some((unfinished, path)) = paths else {
+            return Ok(false);
+        };
         let created = OpenOptions::new()
             .write(true)
             .create_new(true)
@@ -184,7 +193,7 @@ impl Spool {
             // A part of it takes room where there may be none.
             let _ = fs::remove_file(unfinished);
         }
-        written
+        written.map(|()| true)
     }
 
     fn remove_file(&self, entry: &Entry) {
@@ -322,8 +331,10 @@ impl Spool {
     /// What waits, and what was lost.
     pub fn figures(&self) -> SpoolFigures {
         let waiting = self.lock();
+        let in_memory = |entry: &&Entry| entry.memory.is_some();
         SpoolFigures {
             n_waiting: waiting.entries.len() as u64,
+            n_in_memory: waiting.entries.iter().filter(in_memory).count() as u64,
             ..waiting.figures
         }
     }
@@ -367,22 +378,23 @@ mod tests {
         fs::write(folder.path().join("notes.otlp"), "mine").unwrap();
         let first = spool(Some(folder.path()), 30);
         for i in 0..5 {
-            first.add(vec![i; 10]);
+            first.add(vec![i; 10]).unwrap();
         }
         let figures = SpoolFigures {
             n_waiting: 3,
             bytes: 30,
             n_dropped: 2,
             n_unwritten: 0,
+            n_in_memory: 0,
         };
         assert_eq!(first.figures(), figures);
         drop(first);
         let second = spool(Some(folder.path()), 20);
         assert_eq!(second.figures().n_dropped, 1);
-        second.add(vec![9; 5]);
+        second.add(vec![9; 5]).unwrap();
         assert_eq!(drain(&second), [vec![4; 10], vec![9; 5]]);
         assert_eq!(second.figures().bytes, 0);
-        second.add(vec![1; 21]);
+        second.add(vec![1; 21]).unwrap();
         assert_eq!(
             (second.figures().n_waiting, second.figures().n_dropped),
             (0, 3)
@@ -404,10 +416,10 @@ mod tests {
         fs::write(&other, "other").unwrap();
         let spool = spool(Some(&path), 100);
         symlink(&other, path.join("00000000000000000000.part")).unwrap();
-        spool.add(b"first".to_vec());
+        assert!(spool.add(b"first".to_vec()).is_err());
         assert_eq!(fs::read(&other).unwrap(), b"other");
         fs::rename(&path, &renamed).unwrap();
-        spool.add(b"second".to_vec());
+        spool.add(b"second".to_vec()).unwrap();
         let file = renamed.join("00000000000000000001.otlp");
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(drain(&spool), [&b"first"[..], b"second"]);
@@ -419,8 +431,8 @@ mod tests {
     fn unreadable() {
         let folder = tempfile::tempdir().unwrap();
         let spool = spool(Some(folder.path()), 100);
-        spool.add(b"first".to_vec());
-        spool.add(b"second".to_vec());
+        spool.add(b"first".to_vec()).unwrap();
+        spool.add(b"second".to_vec()).unwrap();
         let file = folder.path().join("00000000000000000000.otlp");
         fs::remove_file(&file).unwrap();
         fs::create_dir(&file).unwrap();
@@ -438,19 +450,20 @@ mod tests {
         let path = folder.path().join("spool");
         fs::create_dir(&path).unwrap();
         let written = spool(Some(&path), 64 << 20);
-        written.add(b"gone".to_vec());
+        written.add(b"gone".to_vec()).unwrap();
         fs::remove_dir_all(&path).unwrap();
-        written.add(b"kept".to_vec());
+        assert!(written.add(b"kept".to_vec()).is_err());
+        assert_eq!(written.figures().n_in_memory, 1);
         assert_eq!(drain(&written), [b"kept"]);
         let figures = written.figures();
         assert_eq!((figures.n_dropped, figures.n_unwritten), (1, 1));
         for _ in 0..10 {
-            written.add(vec![0; 1 << 20]);
+            assert!(written.add(vec![0; 1 << 20]).is_err());
         }
         assert_eq!(written.figures().n_waiting, 8);
         assert_eq!(written.figures().n_dropped, 3);
         let none = spool(None, 100);
-        none.add(vec![1]);
+        none.add(vec![1]).unwrap();
         assert_eq!(drain(&none), [[1]]);
     }
 }

@@ -144,7 +144,9 @@ fn push(
     mut is_enough: impl FnMut(&[PushEvent]) -> bool,
 ) -> Vec<PushEvent> {
     for request in requests {
-        spool.add(StoreKind::Pyroscope.pack(request.as_bytes().to_vec()));
+        spool
+            .add(StoreKind::Pyroscope.pack(request.as_bytes().to_vec()))
+            .unwrap();
     }
     let (sender, events) = channel();
     let options = PusherOptions {
@@ -388,7 +390,9 @@ fn given_up() {
     let (url, _got) = serve(vec![status("200 OK")]);
     let spool = spool(None);
     for request in [b"1", b"2", b"3"] {
-        spool.add(StoreKind::Pyroscope.pack(request.to_vec()));
+        spool
+            .add(StoreKind::Pyroscope.pack(request.to_vec()))
+            .unwrap();
     }
     let (sender, events) = channel();
     let (go_on, wait) = channel::<()>();
@@ -424,7 +428,9 @@ fn partly_taken() {
     let event = move |event: &PushEvent| drop(sender.send(event.clone()));
     let pusher = start(store, &spool, event);
     let figures = Arc::clone(&pusher.figures);
-    spool.add(StoreKind::Otlp.pack(b"profiles".to_vec()));
+    spool
+        .add(StoreKind::Otlp.pack(b"profiles".to_vec()))
+        .unwrap();
     assert!(pusher.finish(Duration::from_secs(60), Duration::ZERO));
     let all: Vec<PushEvent> = events.iter().collect();
     assert_eq!(all, [PushEvent::Partly(2, "x".to_owned())]);

@@ -262,7 +262,7 @@ fn host(
         event,
     )?;
     for request in requests {
-        spool.add(request.clone());
+        spool.add(request.clone())?;
     }
     Ok((pusher, spool))
 }

@@ -127,9 +127,8 @@ impl Finder {
             Ok(target) => Some(Arc::new(target)),
             Err(TargetError::NoSuchProcess(_) | TargetError::Zombie(_)) => None,
             Err(error) => {
-                if self.refused.say(Instant::now()).is_some() {
-                    log::line(Level::Warning, &format!("pid {pid} is left out: {error}"));
-                }
+                let text = format!("pid {pid} is left out: {error}");
+                log::sparingly(&mut self.refused, Level::Warning, &text);
                 None
             }
         }

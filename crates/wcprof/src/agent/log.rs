@@ -10,6 +10,18 @@ pub(super) fn line(level: Level, text: &str) {
     message::line(level, &format!("wcprof: {text}"));
 }
 
+/// Writes a line of a kind that is written once a minute.
+pub(super) fn sparingly(sparing: &mut Sparing, level: Level, text: &str) {
+    match sparing.say(Instant::now()) {
+        None => {}
+        Some(0) => line(level, text),
+        Some(n) => line(
+            level,
+            &format!("{text} ({n} times more in the last minute)"),
+        ),
+    }
+}
+
 /// Lets the same be said once a minute.
 #[derive(Debug, Default)]
 pub(super) struct Sparing {
@@ -19,7 +31,7 @@ pub(super) struct Sparing {
 
 impl Sparing {
     /// Whether it is to be said now; then also how often it was not since the last time.
-    pub(super) fn say(&mut self, now: Instant) -> Option<u64> {
+    fn say(&mut self, now: Instant) -> Option<u64> {
         let is_due = self
             .said
             .is_none_or(|said| now.duration_since(said) >= Duration::from_secs(60));

@@ -1,7 +1,7 @@
 //! Requests to a store, and what is said of it.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use wcprof_capture::add_lump_cpu;
 use wcprof_host::clock::thread_cpu_ns;
@@ -82,10 +82,16 @@ impl Pushing {
     /// under way then.
     pub(super) fn finish(self, within: Duration, last: Duration) {
         self.pusher.finish(within, last);
-        let n_waiting = self.spool.figures().n_waiting;
+        let figures = self.spool.figures();
+        let n_waiting = figures.n_waiting - figures.n_in_memory;
         if n_waiting > 0 {
             let text = format!("{n_waiting} requests wait in the spool for the next start");
             log::line(Level::Warning, &text);
+        }
+        if figures.n_in_memory > 0 {
+            let n = figures.n_in_memory;
+            let text = format!("{n} requests that the spool's folder did not take are lost");
+            log::line(Level::Error, &text);
         }
     }
 }
@@ -132,13 +138,6 @@ fn said() -> impl FnMut(&PushEvent) + Send + 'static {
             }
         };
         is_failing |= matches!(event, PushEvent::Later(..) | PushEvent::NoEntry(..));
-        match sparing.say(Instant::now()) {
-            None => {}
-            Some(0) => log::line(level, &text),
-            Some(n) => log::line(
-                level,
-                &format!("{text} ({n} times more in the last minute)"),
-            ),
-        }
+        log::sparingly(sparing, level, &text);
     }
 }
