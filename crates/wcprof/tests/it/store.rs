@@ -45,7 +45,9 @@ fn pushed(trace: &str, series: &[Series]) -> Vec<Vec<u8>> {
     };
     let pusher = Pusher::start(store, Arc::clone(&spool), fast, || {}, |_| {});
     let pusher = pusher.expect("a thread");
-    spool.add(kind.pack(pyroscope_request(&requests)));
+    spool
+        .add(kind.pack(pyroscope_request(&requests)))
+        .expect("its folder takes it");
     let [refused, taken] = [server.next(), server.next()];
     assert!(pusher.finish(Duration::from_secs(60), Duration::ZERO));
     assert_eq!((refused.status, taken.status), (429, 200));
