@@ -1,8 +1,30 @@
-//! Processes that another thread found while a recording runs, on their way to the sampler.
+//! Processes that another thread found while a recording runs, on their way to the sampler, and how others came.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use wcprof_host::Target;
+
+/// How a process came to be sampled.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Entry {
+    /// It was started since sampling began.
+    Born,
+    /// It was observed before, with another program: its first thread is older than its part.
+    Exec,
+    /// It was there when its part began, `CLOCK_MONOTONIC` ns: its threads from before are older than that.
+    Found(u64),
+}
+
+impl Entry {
+    /// Whether a thread that is seen for the first time is older than its process's part.
+    pub(super) fn is_older(self, is_first_thread: bool, started: u64) -> bool {
+        match self {
+            Self::Born => false,
+            Self::Exec => is_first_thread,
+            Self::Found(begin) => started < begin,
+        }
+    }
+}
 
 /// Where they wait. Clones share it.
 #[derive(Clone, Debug, Default)]

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use wcprof_types::{Pid, Tid};
 
-use super::arrivals::Arrivals;
+use super::arrivals::{Arrivals, Entry};
 use super::children::parent_of;
 use super::links::SamplingEnd;
+use super::opener::{Opened, Opener};
 use super::state::Sampler;
-use super::targets::{Entry, Observed};
+use super::targets::Observed;
 use crate::batch::{TargetEnd, TargetId};
 use crate::bpf::MAX_TARGETS;
 use wcprof_host::{Liveness, Target, TargetError};
@@ -28,7 +29,11 @@ impl Sampler {
         }
         self.check_exits(is_due, now);
         self.check_identities(is_due, now);
+        // What runs another program now.
+        self.admit_opened();
+        let is_behind = self.targets.opener.as_ref().is_some_and(Opener::is_behind);
         match (self.targets.n_alive(), self.targets.last_end) {
+            (0, _) if is_behind => Ok(()),
             (0, Some(TargetEnd::Exec)) => Err(SamplingEnd::TargetExec),
             (0, _) => Err(SamplingEnd::TargetExited),
             _ => Ok(()),
@@ -104,7 +109,7 @@ impl Sampler {
         self.outbox.batch.ended.push((id, end, now));
         self.targets.last_end = Some(end);
         if end == TargetEnd::Exec && self.targets.births.is_some() {
-            self.join_new(pid, Entry::Exec);
+            self.open(pid, Entry::Exec);
         }
     }
 
@@ -114,10 +119,26 @@ impl Sampler {
         let candidates = births.map(|births| births.candidates(now));
         // Ascending: a child comes before its own children.
         for pid in candidates.unwrap_or_default() {
-            let is_known = self.targets.of_pid(Pid(pid)).is_some();
-            let parent = parent_of(pid).filter(|_| !is_known);
-            if parent.is_some_and(|parent| self.targets.of_pid(parent).is_some()) {
-                self.join_new(Pid(pid), Entry::Born);
+            let parent = parent_of(pid).filter(|_| !self.targets.is_known(Pid(pid)));
+            if parent.is_some_and(|parent| self.targets.is_known(parent)) {
+                self.open(Pid(pid), Entry::Born);
+            }
+        }
+        self.admit_opened();
+    }
+
+    fn admit_opened(&mut self) {
+        let opener = self.targets.opener.as_mut();
+        for Opened { target, entry, .. } in opener.map(Opener::take).unwrap_or_default() {
+            match target {
+                Ok(target) => self.join(Arc::new(target), entry),
+                // Numbers of threads are candidates, too; and what has exited is not missed.
+                Err(
+                    TargetError::IsThread { .. }
+                    | TargetError::NoSuchProcess(_)
+                    | TargetError::Zombie(_),
+                ) => {}
+                Err(_) => self.outbox.batch.counts.n_left_out += 1,
             }
         }
     }
@@ -138,21 +159,14 @@ impl Sampler {
         }
     }
 
-    /// Begins to sample a process that is to be opened.
-    fn join_new(&mut self, pid: Pid, entry: Entry) {
-        // It may wait for 2 s where it can be left behind, so that nobody shall find it stuck.
-        self.targets.pulse.rest();
-        let opened = Target::open(pid);
-        self.targets.pulse.begin();
-        match opened {
-            Ok(target) => self.join(Arc::new(target), entry),
-            // Numbers of threads are candidates, too; and what has exited is not missed.
-            Err(
-                TargetError::IsThread { .. }
-                | TargetError::NoSuchProcess(_)
-                | TargetError::Zombie(_),
-            ) => {}
-            Err(_) => self.outbox.batch.counts.n_left_out += 1,
+    /// Has a process opened, to sample it from then on.
+    fn open(&mut self, pid: Pid, entry: Entry) {
+        if self.targets.opener.is_none() {
+            self.targets.opener = Opener::start().ok();
+        }
+        match &mut self.targets.opener {
+            Some(opener) => opener.want(pid, entry),
+            None => self.outbox.batch.counts.n_left_out += 1,
         }
     }
 

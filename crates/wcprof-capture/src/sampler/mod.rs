@@ -10,6 +10,7 @@ mod locks;
 mod members;
 mod newcomers;
 mod observe;
+mod opener;
 mod outbox;
 mod pulse;
 mod slot;

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use wcprof_types::{Pid, Tid};
 
-use super::arrivals::Arrivals;
+use super::arrivals::{Arrivals, Entry};
 use super::children::Births;
 use super::locks::LockWatch;
+use super::opener::Opener;
 use super::pulse::Pulse;
 use super::slot::Slot;
 use super::stack_map::StackMap;
@@ -16,28 +17,6 @@ use crate::engine::Snapshots;
 use crate::tid_map::TidMap;
 use wcprof_host::Target;
 use wcprof_host::fds::FdCache;
-
-/// How a process came to be sampled.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum Entry {
-    /// It was started since sampling began.
-    Born,
-    /// It was observed before, with another program: its first thread is older than its part.
-    Exec,
-    /// It was there when its part began, `CLOCK_MONOTONIC` ns: its threads from before are older than that.
-    Found(u64),
-}
-
-impl Entry {
-    /// Whether a thread that is seen for the first time is older than its process's part.
-    pub(super) fn is_older(self, is_first_thread: bool, started: u64) -> bool {
-        match self {
-            Self::Born => false,
-            Self::Exec => is_first_thread,
-            Self::Found(begin) => started < begin,
-        }
-    }
-}
 
 /// A process that is sampled.
 #[derive(Debug)]
@@ -77,6 +56,8 @@ pub(super) struct Targets {
     by_pid: TidMap<TargetId>,
     /// Notices children, when they are wanted.
     pub(super) births: Option<Births>,
+    /// Opens them; from the first of them on.
+    pub(super) opener: Option<Opener>,
     /// Processes that another thread finds.
     pub(super) arrivals: Option<Arrivals>,
     /// How the last process left.
@@ -114,6 +95,12 @@ impl Targets {
 
     pub(super) fn get_mut(&mut self, id: TargetId) -> Option<&mut Observed> {
         self.by_id.get_mut(&id)
+    }
+
+    /// Whether it is sampled, or will be as soon as it is open.
+    pub(super) fn is_known(&self, pid: Pid) -> bool {
+        let opener = self.opener.as_ref();
+        self.of_pid(pid).is_some() || opener.is_some_and(|opener| opener.awaits(pid))
     }
 
     /// The one with this pid.
