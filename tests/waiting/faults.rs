@@ -16,7 +16,7 @@ use wcprof_trace::Ending;
 const MAX_CALLS: u32 = 1000;
 
 /// Of the agent.
-const NOT_TAKEN: &str = "does not take a request, which waits in memory";
+const NOT_TAKEN: &str = "does not take requests";
 
 /// What fails, and how (`fixtures/src/fail.c`).
 const FAULTS: [(&str, Errno); 6] = [

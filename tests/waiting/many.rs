@@ -238,7 +238,7 @@ pub(crate) fn short_lived(engine: Engine) {
 
 /// Starts so many programs, and ends them.
 const LASTING: &str = "echo READY; read n; started=
-    while [ $n -gt 0 ]; do sleep 1000 & started=\"$started $!\"; n=$((n - 1)); done
+    while [ $n -gt 0 ]; do sleep 300 & started=\"$started $!\"; n=$((n - 1)); done
     echo DONE; read x; kill $started; wait; echo GONE";
 
 /// Check that processes beyond those that can be recorded at once are said, of a recording and of a flight recorder.
@@ -279,8 +279,12 @@ fn beyond_the_limit() {
     let flight = Said::by(command.args(["--children", "--raw", "--keep", "2s"]));
     flight.line("Ctrl-C writes them and ends");
     start_many(&mut shell);
-    flight.signal(Signal::SIGUSR1);
-    flight.line("a-1.wct");
+    // A file may be written before it is noticed.
+    let written = || {
+        flight.signal(Signal::SIGUSR1);
+        flight.next_line()
+    };
+    while !written().contains(SAID) {}
     flight.signal(Signal::SIGINT);
     flight.line(SAID);
     end(shell);

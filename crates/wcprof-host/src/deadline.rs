@@ -126,8 +126,8 @@ pub fn new_silences() -> Vec<String> {
     if IS_EXHAUSTED.load(Ordering::Relaxed) {
         ONCE.call_once(|| {
             said.push(format!(
-                "{MAX_LEFT} questions about processes and files were never answered: no more of them are asked, so that \
-                 names, arguments and deep stacks are missing"
+                "{MAX_LEFT} questions about processes and files are not answered: until they are, wcprof asks fewer or none, so \
+                 that names, arguments and deep stacks may be missing"
             ));
         });
     }

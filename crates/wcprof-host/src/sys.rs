@@ -41,6 +41,17 @@ pub const CAP_PERFMON: u32 = 38;
 /// May load BPF programs.
 pub const CAP_BPF: u32 = 39;
 
+/// Whether user numbers here are those of the host: not in a user namespace, whose root has few rights.
+pub fn has_users_of_host() -> bool {
+    are_of_host(&read_file("/proc/self/uid_map").unwrap_or_default())
+}
+
+/// Whether the numbers of a `/proc/PID/uid_map` (`user_namespaces(7)`) are, or it has none.
+pub fn are_of_host(uid_map: &str) -> bool {
+    let ids: Vec<&str> = uid_map.split_whitespace().collect();
+    ids.is_empty() || ids == ["0", "0", "4294967295"]
+}
+
 /// Returns memory that was freed to the kernel. glibc keeps it, in an arena for each thread, for as long as anything behind it is in
 /// use; other libraries need no such call.
 pub fn return_freed_memory() {

@@ -57,7 +57,7 @@ pub fn of_thread(usable: &BTreeSet<u32>, tid: Tid) -> BTreeSet<u32> {
 }
 
 /// The usable CPUs that threads may run on. `None`: it cannot be told where one may run.
-fn allowed(
+pub(crate) fn allowed(
     usable: &BTreeSet<u32>,
     threads: impl IntoIterator<Item = Option<BTreeSet<u32>>>,
 ) -> BTreeSet<u32> {
@@ -74,7 +74,7 @@ fn allowed(
 
 /// Where a thread may run, which cannot be told on machines with more CPUs than the call's mask has; `None` for one that
 /// has exited.
-fn affinity(tid: Tid) -> Option<Option<BTreeSet<u32>>> {
+pub(crate) fn affinity(tid: Tid) -> Option<Option<BTreeSet<u32>>> {
     let set = match sched_getaffinity(nix::unistd::Pid::from_raw(tid.0)) {
         Err(Errno::ESRCH) => return None,
         set => set.ok(),

@@ -6,15 +6,19 @@
 //! counters are never used: many virtual machines have none.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 use wcprof_types::Tid;
 
-use crate::cpus::{CpuPolicy, of_thread};
+use crate::cpus::{CpuPolicy, affinity, allowed, of_thread};
 use crate::event::{Event, PerfError, Timer};
 use crate::record::{PerfSample, Record, parse_record};
 use crate::ring::Ring;
+
+/// Threads that are followed to other CPUs at once: each takes some microseconds, and the next tick waits.
+const MAX_FOLLOWED: usize = 256;
 
 /// How running threads are sampled.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -117,6 +121,8 @@ pub struct PerfSampler {
     rings: BTreeMap<u32, Ring>,
     /// Threads with events of their own.
     threads: BTreeSet<Tid>,
+    /// The last of them that was followed to other CPUs.
+    followed: Tid,
     events: Arc<Mutex<Events>>,
     timer: Timer,
     policy: CpuPolicy,
@@ -134,6 +140,7 @@ impl PerfSampler {
             started: false,
             rings: BTreeMap::new(),
             threads: BTreeSet::new(),
+            followed: Tid(0),
             events: Arc::default(),
             timer: Timer {
                 period_ns: options.period_ns,
@@ -173,9 +180,7 @@ impl PerfSampler {
     /// When an event cannot be opened; where threads are watched, for the first of them.
     pub fn set_cpus(&mut self, cpus: &BTreeSet<u32>) -> Result<(), PerfError> {
         if self.mode == PerfMode::PerThread {
-            let tids: Vec<Tid> = self.threads.iter().copied().collect();
-            let watch = |tid| self.watch(tid, &of_thread(cpus, tid));
-            return tids.into_iter().map(watch).fold(Ok(()), Result::and);
+            return self.follow_threads(cpus);
         }
         let started = self.started;
         let mut events = lock(&self.events);
@@ -202,6 +207,27 @@ impl PerfSampler {
             of_cpus.insert(cpu, CpuTimer { event, enabled_ns });
         }
         Ok(())
+    }
+
+    /// Follows some of the watched threads to those of these CPUs where they may run; the next ones at the next call.
+    fn follow_threads(&mut self, cpus: &BTreeSet<u32>) -> Result<(), PerfError> {
+        let after = self
+            .threads
+            .range((Bound::Excluded(self.followed), Bound::Unbounded));
+        let tids: Vec<Tid> = after.take(MAX_FOLLOWED).copied().collect();
+        self.followed = match tids.last() {
+            Some(&last) if tids.len() == MAX_FOLLOWED => last,
+            _ => Tid(0),
+        };
+        let mut followed = Ok(());
+        for tid in tids {
+            match affinity(tid) {
+                // Its number may be that of another process's thread later.
+                None => self.remove_thread(tid),
+                own => followed = followed.and(self.watch(tid, &allowed(cpus, own))),
+            }
+        }
+        followed
     }
 
     /// Where timers may be.
@@ -277,8 +303,13 @@ impl PerfSampler {
             let event = match Event::open_timer(&self.timer, tid.0, cpu) {
                 // Kernel samples are not for everyone: user mode only is better than nothing.
                 Err(PerfError::NotPermitted { .. }) if self.timer.kernel => {
-                    self.timer.kernel = false;
-                    Event::open_timer(&self.timer, tid.0, cpu)?
+                    let user_only = Timer {
+                        kernel: false,
+                        ..self.timer
+                    };
+                    let event = Event::open_timer(&user_only, tid.0, cpu)?;
+                    self.timer = user_only;
+                    event
                 }
                 event => event?,
             };
@@ -421,6 +452,21 @@ mod tests {
         sampler.remove_thread(tid);
         let events = lock(&sampler.events);
         assert!(events.of_threads.is_empty() && events.of_rings.len() == 2);
+    }
+
+    /// Check that all of many threads are followed, some at a time, and that one which has exited is watched no more.
+    #[test]
+    fn many() {
+        let mut sampler = PerfSampler::new(PerfMode::PerThread, &OPTIONS);
+        let none = BTreeSet::new();
+        // Numbers that no thread has.
+        let gone = i32::MAX - 3 * MAX_FOLLOWED as i32..i32::MAX;
+        sampler.threads.extend(gone.map(Tid));
+        sampler.threads.insert(Tid(gettid().as_raw()));
+        for n_left in [2 * MAX_FOLLOWED + 2, MAX_FOLLOWED + 2, 2, 1] {
+            sampler.set_cpus(&none).unwrap();
+            assert_eq!(sampler.threads.len(), n_left);
+        }
     }
 
     /// Check that another thread can end the timers, also those that were added later.

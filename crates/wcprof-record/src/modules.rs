@@ -25,7 +25,7 @@ const MAX_PROBLEMS: usize = 64;
 const RETRY_NS: u64 = 100_000_000_000;
 
 const TOO_SLOW: &str =
-    "files that are not on a local disk took too long to read, so that it was put off";
+    "files on layered, network or unknown file systems took too long to read: it was put off";
 
 /// A module that stacks cannot be unwound through.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

@@ -17,6 +17,8 @@ pub struct NamedSnapshot {
     begin: u64,
     files: Vec<TargetFiles>,
     unmapped: UnmappedFrames,
+    /// Processes that could not be recorded by then.
+    pub n_left_out: u64,
 }
 
 impl NamedSnapshot {
@@ -77,6 +79,7 @@ impl Recorder<Ring> {
         NamedSnapshot {
             snapshot: self.writer.snapshot(rest),
             begin: self.clock.begin.unwrap_or(0),
+            n_left_out: self.n_left_out(),
             files: self.files(),
             unmapped: self.stacks.unmapped.clone(),
         }

@@ -185,6 +185,7 @@ impl Attach {
             command = Command::new("prlimit");
             command.arg(format!("--nofile={n}")).arg(program());
             command.stdin(Stdio::null());
+            command.env_remove("DEBUGINFOD_URLS");
         }
         command
             .arg("attach")

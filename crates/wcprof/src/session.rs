@@ -207,12 +207,7 @@ impl<S: TraceSink> Running<S> {
         for remark in remarks {
             message!("wcprof: {remark}");
         }
-        if recorder.n_left_out() > 0 {
-            let n = recorder.n_left_out();
-            message!(
-                "wcprof: {n} processes that started during the recording could not be recorded"
-            );
-        }
+        print_left_out(recorder.n_left_out());
         for note in self.pulse.notes() {
             message!("wcprof: {note}");
         }
@@ -234,6 +229,13 @@ impl<S: TraceSink> Running<S> {
             end,
             left: None,
         })
+    }
+}
+
+/// Says that processes are missing.
+pub(crate) fn print_left_out(n: u64) {
+    if n > 0 {
+        message!("wcprof: {n} processes that started during the recording could not be recorded");
     }
 }
 

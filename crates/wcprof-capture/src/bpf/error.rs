@@ -8,7 +8,7 @@ use wcprof_types::Pid;
 
 use super::shared::{MAX_TARGETS, RecordError};
 use wcprof_host::procfs::{parse_status, read_file};
-use wcprof_host::sys::{CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN};
+use wcprof_host::sys::{CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN, are_of_host};
 
 /// Lines of the verifier's log that an error shows.
 const LOG_LINES: usize = 8;
@@ -186,8 +186,7 @@ fn explain_not_permitted(status: &str, lockdown: &str, uid_map: &str) -> String 
                 memory; it can only be left by a reboot with other boot settings"
             .to_owned();
     }
-    let ids: Vec<&str> = uid_map.split_whitespace().collect();
-    if !ids.is_empty() && ids != ["0", "0", "4294967295"] {
+    if !are_of_host(uid_map) {
         return "wcprof runs in a user namespace, whose capabilities do not count for BPF; run it \
                 on the host, or in a container that shares the host's user namespace"
             .to_owned();

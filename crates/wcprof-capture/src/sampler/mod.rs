@@ -98,8 +98,7 @@ impl Sampler {
     /// began.
     fn tick(&mut self, links: &SamplerLinks<'_>) -> Result<u64, SamplingEnd> {
         let pulse = Arc::clone(&self.targets.pulse);
-        // All that follows is about it.
-        let _asking = self.targets.only().map(|pid| pulse.state(pid));
+        let _asking = self.targets.only().map(|pid| pulse.tick(pid));
         if self.can_hold()
             && let Some(held) = self.snapshots.hold().map_err(SamplingEnd::Failed)?
         {
@@ -226,9 +225,9 @@ impl Sampler {
         }
         self.drain_timer_samples();
         if let Some(perf) = &mut self.perf {
-            let before = perf.cpus();
             let _ = perf.set_cpus(&cpus);
-            let new = &perf.cpus() - &before;
+            let now = perf.cpus();
+            let new = &now - &std::mem::replace(&mut self.targets.timer_cpus, now.clone());
             if !new.is_empty() {
                 self.targets.pulse.disturb(&(&new & &isolated_cpus()));
             }

@@ -23,6 +23,7 @@ const MAX_WAIT_NS: u64 = 1_000_000_000;
 /// No memory has these addresses: they are past all that user code can have.
 const MAPPINGS: u64 = u64::MAX;
 const STATE: u64 = u64::MAX - 1;
+const TICK: u64 = u64::MAX - 2;
 
 const SLOW_TICKS: &str = "the sampler gave up its real-time priority, because its ticks take more than 2 ms of CPU time: \
      ticks are late when all CPUs are busy; a lower --rate, --engine bpf or --threads helps";
@@ -46,7 +47,7 @@ pub struct Pulse {
     sampler: AtomicI32,
     /// How long reads of memory took since it began to work, ns.
     waited_ns: AtomicU64,
-    /// What it reads; the address is 0 while it reads nothing, and [`MAPPINGS`] or [`STATE`] for no memory.
+    /// What it reads; the address is 0 while it reads nothing, and [`MAPPINGS`], [`STATE`] or [`TICK`] for no memory.
     address: AtomicU64,
     pid: AtomicI32,
     /// The thread whose stack it is, or 0: a lock.
@@ -73,7 +74,7 @@ impl Drop for Asking<'_> {
 /// What a sampler was doing when it stopped.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Stuck {
-    /// Process, thread (0: a lock of the process) and address ([`MAPPINGS`], [`STATE`]: these); `None`: something else.
+    /// Process, thread (0: a lock of the process) and address ([`MAPPINGS`], [`STATE`], [`TICK`]: these); `None`: something else.
     read: Option<(Pid, Tid, Avma)>,
 }
 
@@ -96,6 +97,9 @@ impl fmt::Display for Stuck {
             }
             Some((pid, _, Avma(STATE))) => {
                 return write!(f, "the kernel does not tell what pid {pid} does");
+            }
+            Some((pid, _, Avma(TICK))) => {
+                format!("the kernel does not answer a question about pid {pid}")
             }
             Some((pid, Tid(0), address)) => {
                 format!(
@@ -162,9 +166,14 @@ impl Pulse {
         target.mappings_now()
     }
 
-    /// The kernel is asked about a target, beside what is named otherwise, as long as this is held.
+    /// Files of `/proc` about a target are read as long as this is held.
     pub(crate) fn state(&self, pid: Pid) -> Asking<'_> {
         self.ask((pid, Tid(0)), Avma(STATE))
+    }
+
+    /// All that is not named otherwise is about this target, the only one, as long as this is held.
+    pub(super) fn tick(&self, pid: Pid) -> Asking<'_> {
+        self.ask((pid, Tid(0)), Avma(TICK))
     }
 
     fn ask(&self, (pid, tid): (Pid, Tid), address: Avma) -> Asking<'_> {
@@ -238,7 +247,7 @@ impl Look {
 
     /// Whether it is still in the same read of memory, however much of that it has.
     fn is_same_read(&self, other: &Self) -> bool {
-        let is_memory = self.stuck.read.is_some_and(|(.., at)| at.0 < STATE);
+        let is_memory = self.stuck.read.is_some_and(|(.., at)| at.0 < TICK);
         is_memory && (self.count, self.stuck) == (other.count, other.stuck)
     }
 }
@@ -431,6 +440,9 @@ mod tests {
         pulse.address.store(STATE, Ordering::Relaxed);
         let text = watcher.check().expect("it still waits").to_string();
         assert!(text.contains("what pid 5 does"), "{text}");
+        pulse.address.store(TICK, Ordering::Relaxed);
+        let text = watcher.check().expect("it still waits").to_string();
+        assert!(text.contains("about pid 5 (userfaultfd"), "{text}");
         pulse.address.store(MAPPINGS, Ordering::Relaxed);
         let text = watcher.check().expect("it still waits").to_string();
         assert!(text.contains("the mappings of pid 5"), "{text}");

@@ -196,6 +196,7 @@ impl Sampler {
         }
         members.births = options.children.then(Births::new);
         members.arrivals = options.arrivals;
+        members.timer_cpus = perf.as_ref().map(PerfSampler::cpus).unwrap_or_default();
         let budget = CpuBudget::new(options.rate_hz, options.max_cpu_percent);
         Ok(Self {
             engine,
@@ -417,6 +418,7 @@ impl Start<'_> {
             .flat_map(|(_, pid)| list_threads(pid).unwrap_or_default())
             .collect();
         let perf = PerfSampler::per_thread(&options, &tids)?;
+        notes.extend(cpu_notes(&perf.cpus(), self.cpus));
         notes.push(format!(
             "one perf event per thread, which costs the target about 2.4 us a context switch: {refused}"
         ));

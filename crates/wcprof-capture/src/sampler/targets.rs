@@ -1,6 +1,6 @@
 //! The processes of a recording, as the sampler sees them, and what they start.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use wcprof_types::{Pid, Tid};
@@ -68,6 +68,8 @@ pub(super) struct Targets {
     locks_read: u64,
     /// When it was last asked where their threads may run.
     pub(super) cpus_checked: u64,
+    /// Which CPUs had timers then.
+    pub(super) timer_cpus: BTreeSet<u32>,
     /// Reads their memory.
     pub(super) pulse: Arc<Pulse>,
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use wcprof_host::select::{Selector, candidate, pids};
-use wcprof_host::{Liveness, Target, TargetError};
+use wcprof_host::{Liveness, Target, TargetError, new_silences};
 use wcprof_types::Pid;
 
 use super::log::{self, Level, Sparing};
@@ -90,6 +90,9 @@ impl Finder {
             }
             is_same
         });
+        for silence in new_silences() {
+            log::line(Level::Warning, &silence);
+        }
         let now = Instant::now();
         self.left_out.retain(|left_out| !left_out.is_over(now));
         if self.all_looked.is_none_or(|looked| now - looked >= AGAIN) {

@@ -22,7 +22,7 @@ use wcprof_types::{Pid, ceph_daemon};
 
 use super::figures::{Figures, Samples};
 use super::intervals::{Interval, MIN_NS};
-use super::log::{self, Level, Sparing};
+use super::log::{self, Level};
 use super::plan::Plan;
 use super::pushing::Destination;
 use crate::failure::Failure;
@@ -48,7 +48,6 @@ pub(super) struct Profiles<'a> {
     figures: &'a Figures,
     names: LiveNames,
     ceph: Looked,
-    unwritten: Sparing,
 }
 
 impl<'a> Profiles<'a> {
@@ -65,7 +64,6 @@ impl<'a> Profiles<'a> {
             figures,
             names: LiveNames::new(Detail::Frames, longest_pause(plan.args.sampling.max_cpu)),
             ceph: Looked::default(),
-            unwritten: Sparing::default(),
         }
     }
 
@@ -130,14 +128,7 @@ impl<'a> Profiles<'a> {
                 StoreKind::Parca => parca_request(&profiles),
                 StoreKind::Otlp => otlp_request(&profiles),
             };
-            let added = destination.spool.add(destination.kind.pack(request));
-            if let Err(error) = added {
-                let text = format!(
-                    "the spool in `{}` does not take a request, which waits in memory: {error}",
-                    self.plan.state_dir.display()
-                );
-                log::sparingly(&mut self.unwritten, Level::Error, &text);
-            }
+            destination.add(request);
             profiles = rest;
         }
         Ok(())

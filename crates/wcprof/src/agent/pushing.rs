@@ -1,6 +1,8 @@
 //! Requests to a store, and what is said of it.
 
-use std::sync::Arc;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use wcprof_capture::add_lump_cpu;
@@ -17,16 +19,54 @@ use crate::failure::Failure;
 /// Where requests go, and how they are made.
 #[derive(Clone, Debug)]
 pub(super) struct Destination {
-    pub(super) spool: Arc<Spool>,
+    spool: Arc<Spool>,
     pub(super) kind: StoreKind,
+    losses: Arc<Mutex<Losses>>,
+}
+
+impl Destination {
+    /// Hands on a request, and says what is lost.
+    pub(super) fn add(&self, request: Vec<u8>) {
+        let added = self.spool.add(self.kind.pack(request));
+        let losses = self.losses.lock();
+        let mut losses = losses.unwrap_or_else(PoisonError::into_inner);
+        losses.note(added.err(), self.spool.figures().n_dropped);
+    }
+}
+
+/// What was said of requests that do not wait as they should.
+#[derive(Debug)]
+struct Losses {
+    folder: PathBuf,
+    unwritten: Sparing,
+    dropped: Sparing,
+    n_dropped: u64,
+}
+
+impl Losses {
+    fn note(&mut self, unwritten: Option<io::Error>, n_dropped: u64) {
+        if let Some(error) = unwritten {
+            let text = format!(
+                "the spool `{}` does not take requests: {error}; they wait in memory (free some space, or choose another \
+                 --state-dir)",
+                self.folder.display()
+            );
+            log::sparingly(&mut self.unwritten, Level::Error, &text);
+        }
+        if std::mem::replace(&mut self.n_dropped, n_dropped) < n_dropped {
+            let text = format!(
+                "{n_dropped} requests are dropped, the oldest first: more wait for the store than the spool holds"
+            );
+            log::sparingly(&mut self.dropped, Level::Error, &text);
+        }
+    }
 }
 
 /// A store that is pushed to.
 #[derive(Debug)]
 pub(super) struct Pushing {
     pusher: Pusher,
-    spool: Arc<Spool>,
-    kind: StoreKind,
+    destination: Destination,
 }
 
 impl Pushing {
@@ -63,26 +103,33 @@ impl Pushing {
         let pusher = Pusher::start(store, Arc::clone(&spool), options, begin, said())?;
         let pushing = (Arc::clone(&pusher.figures), Arc::clone(&spool));
         figures.lock().pushing = Some(pushing);
-        Ok(Self {
-            pusher,
+        let losses = Losses {
+            folder: plan.spool.clone(),
+            unwritten: Sparing::default(),
+            dropped: Sparing::default(),
+            n_dropped: 0,
+        };
+        let destination = Destination {
             spool,
             kind,
+            losses: Arc::new(Mutex::new(losses)),
+        };
+        Ok(Self {
+            pusher,
+            destination,
         })
     }
 
     /// Where requests go.
     pub(super) fn destination(&self) -> Destination {
-        Destination {
-            spool: Arc::clone(&self.spool),
-            kind: self.kind,
-        }
+        self.destination.clone()
     }
 
     /// Sends what waits, as far as that is possible within this time, and waits up to `last` for the request that is
     /// under way then.
     pub(super) fn finish(self, within: Duration, last: Duration) {
         self.pusher.finish(within, last);
-        let figures = self.spool.figures();
+        let figures = self.destination.spool.figures();
         let n_waiting = figures.n_waiting - figures.n_in_memory;
         if n_waiting > 0 {
             let text = format!("{n_waiting} requests wait in the spool for the next start");

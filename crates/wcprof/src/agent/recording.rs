@@ -9,7 +9,6 @@ use std::thread;
 use wcprof_capture::Arrivals;
 use wcprof_export::label_value;
 use wcprof_host::clock::monotonic_ns;
-use wcprof_host::new_silences;
 use wcprof_host::own_files::make_dir;
 use wcprof_record::Recorder;
 use wcprof_trace::ring::Ring;
@@ -63,11 +62,15 @@ pub(super) fn run(
         trace: plan.state_dir.join("agent.wct"),
         ending: control.begin_recording(),
     };
-    let n_beyond = finder.targets().len().saturating_sub(MAX_TARGETS);
-    if n_beyond > 0 {
-        let text = format!("{n_beyond} processes beyond the first {MAX_TARGETS} are not recorded");
-        log::line(Level::Warning, &text);
-    }
+    let mut n_beyond = 0;
+    let mut note_beyond = |finder: &Finder| {
+        let n = finder.targets().len().saturating_sub(MAX_TARGETS);
+        if n > std::mem::replace(&mut n_beyond, n) {
+            let text = format!("{n} processes beyond the first {MAX_TARGETS} are not recorded");
+            log::line(Level::Warning, &text);
+        }
+    };
+    note_beyond(finder);
     make_dir(&plan.state_dir)?;
     check_folder(&options.trace)?;
     note_targets(finder, figures);
@@ -85,9 +88,7 @@ pub(super) fn run(
                 arrivals.push(target);
             }
             note_targets(finder, figures);
-            for silence in new_silences() {
-                log::line(Level::Warning, &silence);
-            }
+            note_beyond(finder);
         }
         recording.join()
     });

@@ -28,7 +28,7 @@ use seccompiler::SeccompCmpOp;
 use wcprof_capture::give_way;
 use wcprof_host::left;
 use wcprof_host::procfs::has_runnable_thread;
-use wcprof_host::sys::keep_capabilities;
+use wcprof_host::sys::{has_users_of_host, keep_capabilities};
 use wcprof_symbols::{Confinement, Ended, NamingProcess, SymbolOptions, run_confined};
 
 use super::filter::{Filter, hide, prove};
@@ -311,8 +311,9 @@ impl NamingProcess for Namer {
     fn note(&self, confinement: &Confinement) {
         static ONCE: Once = Once::new();
         let missing = confinement.missing.join("; ");
-        // Another user has no rights that a hostile file would gain.
-        if Uid::effective().is_root() && !missing.is_empty() {
+        // Others have few rights that a hostile file would gain.
+        let is_root = Uid::effective().is_root() && has_users_of_host();
+        if is_root && !missing.is_empty() {
             ONCE.call_once(|| {
                 message!(
                     "wcprof: the process that reads symbols is confined less than it should be (`wcprof check`): {missing}"

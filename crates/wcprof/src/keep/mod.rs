@@ -28,7 +28,7 @@ use crate::live_names::LiveNames;
 use crate::message::{Level, line};
 use crate::names;
 use crate::output::write_whole;
-use crate::session::{SessionOptions, subject};
+use crate::session::{SessionOptions, print_left_out, subject};
 use crate::signals::at_signals;
 use write::{NameOptions, OnFailure, Written, check_folder, create_numbered, write};
 
@@ -279,6 +279,7 @@ fn write_all(
         let written =
             created.and_then(|created| write(&kept, created, &reason, names, OnFailure::Remove));
         let written = written.and_then(|written| {
+            print_left_out(kept.n_left_out);
             print_written(&written, &reason, &kept);
             write_slow_ops(&written, slow_ops)
         });
