@@ -11,12 +11,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use nix::errno::Errno;
+use nix::fcntl::AtFlags;
 use nix::libc;
+use nix::unistd::linkat;
 use tempfile::NamedTempFile;
 
 use crate::args::{ForceArgs, OutputArgs};
 use crate::failure::Failure;
 use crate::same_file::refuse_input;
+pub(crate) use place::path_of;
 use place::{Found, Place};
 
 /// A trace that was created, and its path.
@@ -124,7 +127,7 @@ pub(crate) fn write_trace<T>(
     make_whole(path, &place, force, |file| write(file.try_clone()?))
 }
 
-/// Writes a file without a name, and puts it in its place.
+/// Writes a file that has no name yet, and puts it in its place.
 fn make_whole<T>(
     path: &Path,
     place: &Place,
@@ -132,18 +135,67 @@ fn make_whole<T>(
     write: impl FnOnce(&mut File) -> anyhow::Result<T>,
 ) -> Result<T, Failure> {
     may_replace(path, place, force)?;
-    let mut file = temporary(place).with_context(|| failed(path))?;
-    // What is left of a failure is removed when `file` is dropped.
-    let written = write(file.as_file_mut())?;
-    let end = place.path();
-    let named = match force.force {
-        true => file.persist(end),
-        false => file.persist_noclobber(end),
-    };
-    match named.map_err(|e| e.error) {
+    let mut unfinished = Unfinished::in_folder(place).with_context(|| failed(path))?;
+    // What is left of a failure goes with it.
+    let written = write(unfinished.file())?;
+    match unfinished.finish(place, force) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(exists(path)),
-        named => Ok(named.map(|_| written).with_context(|| failed(path))?),
+        named => Ok(named.map(|()| written).with_context(|| failed(path))?),
     }
+}
+
+/// A file until it is whole.
+enum Unfinished {
+    /// Whatever ends wcprof, nothing is left of it.
+    Nameless(File),
+    /// Where the file system has no such files.
+    Named(NamedTempFile),
+}
+
+impl Unfinished {
+    fn in_folder(place: &Place) -> io::Result<Self> {
+        let nameless = OpenOptions::new()
+            .append(true)
+            .mode(0o600)
+            .custom_flags(libc::O_TMPFILE)
+            .open(place.folder());
+        match nameless {
+            // Older kernels take it for a folder.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR)) => {
+                temporary(place, exclusive).map(Self::Named)
+            }
+            nameless => nameless.map(Self::Nameless),
+        }
+    }
+
+    fn file(&mut self) -> &mut File {
+        match self {
+            Self::Nameless(file) => file,
+            Self::Named(file) => file.as_file_mut(),
+        }
+    }
+
+    fn finish(self, place: &Place, force: ForceArgs) -> io::Result<()> {
+        let end = place.path();
+        let named = match (self, force.force) {
+            (Self::Nameless(file), false) => return name(&file, &end),
+            (Self::Nameless(file), true) => {
+                temporary(place, |path| name(&file, path))?.persist(end)
+            }
+            (Self::Named(file), true) => return file.persist(end).map(drop).map_err(|e| e.error),
+            (Self::Named(file), false) => {
+                return file.persist_noclobber(end).map(drop).map_err(|e| e.error);
+            }
+        };
+        named.map_err(|e| e.error)
+    }
+}
+
+/// Gives a name to a file that has none.
+fn name(file: &File, path: &Path) -> io::Result<()> {
+    let here = nix::fcntl::AT_FDCWD;
+    let flags = AtFlags::AT_SYMLINK_FOLLOW;
+    Ok(linkat(here, &path_of(file), here, path, flags)?)
 }
 
 /// Creates a trace: a file that grows, and is locked while it does.
@@ -157,7 +209,7 @@ pub(crate) fn create(path: &Path, force: ForceArgs) -> Result<NewTrace, Failure>
         }
         Found::File(_) => {
             may_replace(path, &place, force)?;
-            let file = temporary(&place).with_context(context)?;
+            let file = temporary(&place, exclusive).with_context(context)?;
             let named = file.persist(place.path()).map_err(|e| e.error);
             named.with_context(context)?
         }
@@ -235,11 +287,14 @@ fn failed(path: &Path) -> String {
     format!("failed to write `{}`", path.display())
 }
 
-/// A file in the folder of the output that is removed unless it gets a name.
-fn temporary(place: &Place) -> io::Result<NamedTempFile> {
+/// What `make` makes in the folder of the output, which is removed unless it gets another name.
+fn temporary<F>(
+    place: &Place,
+    make: impl FnMut(&Path) -> io::Result<F>,
+) -> io::Result<NamedTempFile<F>> {
     let mut builder = tempfile::Builder::new();
     let builder = builder.prefix(".wcprof-").suffix(".tmp");
-    builder.make_in(place.folder(), exclusive)
+    builder.make_in(place.folder(), make)
 }
 
 /// Creates a private file where nothing is. Appending: after a failed write, its file is cut to a length.

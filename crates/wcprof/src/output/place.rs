@@ -54,9 +54,8 @@ impl Handle {
         Ok(Self(opened.into()))
     }
 
-    /// A path that leads to it, whatever happens to the one by which it was found.
     pub(super) fn path(&self) -> PathBuf {
-        format!("/proc/self/fd/{}", self.0.as_raw_fd()).into()
+        path_of(&self.0)
     }
 }
 
@@ -134,7 +133,7 @@ impl Walk {
             return Ok(self.end(name, Found::File(Some(entry))));
         }
         // Only root makes devices.
-        if kind.is_fifo() && !is_trusted(&metadata, &self.folder.0.metadata()?) {
+        if kind.is_fifo() && !is_own(&metadata) {
             return Err(refused("the pipe"));
         }
         Ok(self.end(name, Found::Device(Device::Special(entry))))
@@ -158,7 +157,7 @@ impl Walk {
         if is_last && !is_own(metadata) {
             return Ok(self.end(name, Found::File(None)));
         }
-        if !is_trusted(metadata, &self.folder.0.metadata()?) {
+        if !is_own(metadata) {
             return Err(refused("a link in the path"));
         }
         self.n_links += 1;
@@ -196,16 +195,16 @@ fn components(path: &Path) -> Vec<OsString> {
     names.map(|name| name.as_os_str().to_owned()).collect()
 }
 
+/// A path that leads to an open file, whatever happens to the one by which it was opened.
+pub(crate) fn path_of(file: &impl AsRawFd) -> PathBuf {
+    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
+}
+
 fn is_own(entry: &Metadata) -> bool {
     entry.uid() == 0 || entry.uid() == geteuid().as_raw()
 }
 
-/// Whether nobody else than root, the user, and the owner of the folder can have made an entry of it.
-fn is_trusted(entry: &Metadata, folder: &Metadata) -> bool {
-    is_own(entry) || entry.uid() == folder.uid() || folder.mode() & 0o022 == 0
-}
-
 fn refused(what: &str) -> io::Error {
-    let text = format!("{what} belongs to another user, in a folder that others can write");
+    let text = format!("{what} belongs to another user, who may have planted it");
     io::Error::new(io::ErrorKind::PermissionDenied, text)
 }

@@ -124,7 +124,7 @@ fn links_to_files() {
 }
 
 /// Check that a link of another user is not followed: neither to a device, nor on the way to the file if it may be
-/// planted. Links of the user, and those in a folder that nobody else can write, are followed on the way.
+/// planted. Links of the user are followed on the way.
 #[test]
 fn links_of_others() {
     let target = folder();
@@ -138,10 +138,12 @@ fn links_of_others() {
         if !is_given_away(&link) {
             return;
         }
-        assert_refused(way(&path, NO), "another user");
-        fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
-        way(&path, NO).unwrap();
-        fs::remove_file(&path).unwrap();
+        // It may be planted also where its owner alone can write.
+        for mode in [0o777, 0o755] {
+            fs::set_permissions(&folder, Permissions::from_mode(mode)).unwrap();
+            assert_refused(way(&path, NO), "another user");
+            chown(&folder, Some(OTHER), None).unwrap();
+        }
     }
     let device = open_folder();
     let link = device.path().join("link");
@@ -201,6 +203,31 @@ fn nothing_is_left_of_a_failure() {
     assert_eq!(names(&folder), ["a"]);
 }
 
+/// Check that a file has no name before it is whole, so that `kill -9` leaves nothing of it.
+#[test]
+fn no_name_before_the_end() {
+    for (force, before) in [(NO, &[][..]), (FORCE, &["a"])] {
+        let folder = folder();
+        let path = folder.path().join("a");
+        if force.force {
+            fs::write(&path, "old").unwrap();
+        }
+        write_with(&path, force, |out| {
+            out.write_all(b"new")?;
+            match names(&folder).iter().any(|name| name.ends_with(".tmp")) {
+                true => {
+                    eprintln!("SKIPPED no_name_before_the_end: this file system has no O_TMPFILE")
+                }
+                false => assert_eq!(names(&folder), before),
+            }
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(names(&folder), ["a"]);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+    }
+}
+
 /// Check that reports go to devices and pipes, which no trace goes to; that a pipe of another user is refused where it
 /// may be planted.
 #[test]
@@ -226,7 +253,7 @@ fn devices() {
     if is_given_away(&path) {
         assert_refused(report(&path, NO), "another user");
         chown(&folder, Some(OTHER), None).unwrap();
-        report(&path, NO).unwrap();
+        assert_refused(report(&path, NO), "another user");
     }
 }
 
