@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
-use wcprof_trace::{Ending, TraceReader};
+use wcprof_trace::Ending;
 
-use wcprof_testkit::usable;
-use wcprof_testkit::{Engine, RemoteProcess, Variant, assert_weights, fixture, skip, text, wcprof};
+use wcprof_testkit::{
+    Engine, RemoteProcess, Variant, assert_weights, fixture, read_trace, skip, text, usable, wcprof,
+};
 
 /// What is not on the screen within this will not come.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -153,16 +154,17 @@ fn view() {
     screen.wait_for(&["PAUSED", "c-want-N"]);
     screen.keys("s");
     screen.wait_for(&["saved", "v-1.wct"]);
-    let (trace, ending) = TraceReader::open(folder.path().join("v-1.wct"))
-        .and_then(TraceReader::read_all)
-        .expect("the saved trace is readable");
+    let (trace, ending) = read_trace(&folder.path().join("v-1.wct"));
     assert_eq!(ending, Ending::Clean);
     assert_eq!(trace.tables.stats.end_reason, "saved from the live view");
     assert_weights(&trace);
     let names: Vec<&str> = trace.tables.threads.iter().map(|t| t.name()).collect();
     assert!(names.contains(&"c-want-1"), "{names:?}");
+    // What is saved when the view ends is whole, too.
+    screen.keys("s");
     screen.keys("q");
     screen.assert_restored("EXIT=0");
+    assert_eq!(read_trace(&folder.path().join("v-2.wct")).1, Ending::Clean);
 }
 
 /// Check that the target's exit leaves the last picture and says so, and that SIGTERM ends the view
@@ -177,11 +179,12 @@ fn ends() {
     };
     screen.wait_for(&["c-want-N", "c-holder"]);
     assert!(target.close().success());
-    screen.wait_for(&["the target has ended; this is the last picture", "c-want-N"]);
+    screen.wait_for(&["the recording has ended (q says why)", "c-want-N"]);
     let pid = std::fs::read_to_string(folder.path().join("pid")).expect("it was written");
     let pid = pid.trim().parse().expect("a number");
     kill(Pid::from_raw(pid), Signal::SIGTERM).expect("it still runs");
     screen.assert_restored("EXIT=0");
+    screen.wait_for(&["the recording ended: target exited"]);
 }
 
 /// Check that names which only the running machine can give are in the view: of a perf map, a

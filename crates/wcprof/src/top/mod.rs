@@ -10,12 +10,12 @@ mod tests;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
-use std::thread;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap::Args;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEvent};
@@ -37,7 +37,7 @@ use crate::live_names::LiveNames;
 use crate::names;
 use crate::open::{hotspot_rules, state_rules};
 use crate::select;
-use crate::session::{SessionOptions, default_trace_path, named};
+use crate::session::{self, SessionOptions, default_trace_path, named};
 use crate::signals::{ENDING, Ending, at_signals};
 use crate::terminal::Terminal;
 use crate::views::answers;
@@ -84,15 +84,23 @@ const SETTLED_NS: u64 = 1_200_000_000;
 
 /// What the view waits for.
 enum News {
-    Picture(Box<Picture>),
+    /// There is another one.
+    Picture,
     Key(KeyEvent),
     /// The terminal has another size.
     Resized,
     /// A signal, or the terminal has gone.
     Stop,
-    /// The recording is over.
-    Over,
+    /// There are no more, and why.
+    Over(String),
     Saved(Result<PathBuf, String>),
+}
+
+/// The last picture that the view has not taken: one that is slow misses some.
+type Last = Arc<Mutex<Option<Box<Picture>>>>;
+
+fn lock(last: &Last) -> MutexGuard<'_, Option<Box<Picture>>> {
+    last.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What is shown of a moment.
@@ -162,28 +170,51 @@ fn record(args: &TopArgs, options: &SessionOptions, painter: Painter) -> Result<
     let (looks, looked) = sync_channel(1);
     let running = live::begin(options, ring, Some(looks), |_, _| Ok(()))?;
     let (news_tx, news) = channel();
+    let (last, mut writers) = (Last::default(), Vec::new());
     let (is_stopped, ended) = thread::scope(|scope| {
-        let painted = news_tx.clone();
+        let painted = (news_tx.clone(), last.clone());
         scope.spawn(move || painter.run(&looked, args, &painted));
-        let shown = show(args, options, news_tx, &news);
+        let shown = show(args, options, (news_tx, &news), &last, &mut writers);
         options.ending.end_recording();
         // Nobody looks at names any more.
         options.ending.names.cancel();
         let ended = live::finish(running, options)?;
         Ok::<_, Failure>((shown?, ended))
     })?;
+    let saved = print_saved(writers, &news);
+    if ended.reason != session::INTERRUPTED {
+        message!("wcprof: the recording ended: {}", ended.reason);
+    }
     match ended.loss {
         Some(loss) => Err(Failure::new(Exit::Failure, anyhow::anyhow!("{loss}"))),
-        None => Ok(is_stopped),
+        None => saved.map(|()| is_stopped),
     }
+}
+
+/// Waits for what is being saved, and says what the view has not said of it.
+fn print_saved(writers: Vec<JoinHandle<()>>, news: &Receiver<News>) -> Result<(), Failure> {
+    let mut saved = Ok(());
+    for writer in writers {
+        let ended = writer.join();
+        saved = saved.and(ended.map_err(|_| anyhow!("the writing thread panicked").into()));
+    }
+    for news in news.try_iter() {
+        match news {
+            News::Saved(Ok(path)) => message!("wcprof: saved {}", path.display()),
+            News::Saved(Err(error)) => saved = Err(anyhow!("{error}").into()),
+            _ => {}
+        }
+    }
+    saved
 }
 
 /// Shows the view until the user ends it; gives whether a signal did.
 fn show(
     args: &TopArgs,
     options: &SessionOptions,
-    news_tx: Sender<News>,
-    news: &Receiver<News>,
+    (news_tx, news): (Sender<News>, &Receiver<News>),
+    last: &Last,
+    writers: &mut Vec<JoinHandle<()>>,
 ) -> Result<bool, Failure> {
     let stopped = news_tx.clone();
     let _signals = at_signals(&ENDING, move |_| {
@@ -198,9 +229,10 @@ fn show(
         args,
         options,
         color: Terminal::stdout().color,
+        last,
         news_tx,
     };
-    let shown = view.run(&mut terminal, news);
+    let shown = view.run(&mut terminal, news, writers);
     // A terminal that has gone cannot be restored, and need not be.
     let _ = ratatui::try_restore();
     shown
@@ -245,19 +277,31 @@ struct Painter {
 }
 
 impl Painter {
-    fn run(mut self, looks: &Receiver<NamedSnapshot>, args: &TopArgs, news: &Sender<News>) {
+    fn run(
+        mut self,
+        looks: &Receiver<NamedSnapshot>,
+        args: &TopArgs,
+        (news, last): &(Sender<News>, Last),
+    ) {
         let _end = EndAtPanic(news.clone());
+        let mut why = "the recording has ended (q says why); this is the last picture".to_owned();
         for kept in looks {
-            let Ok(picture) = self.picture(kept, args) else {
-                break;
-            };
-            let news_of = picture.map(|picture| News::Picture(Box::new(picture)));
-            if news_of.is_some_and(|picture| news.send(picture).is_err()) {
-                return;
+            match self.picture(kept, args) {
+                Ok(None) => {}
+                Ok(Some(picture)) => {
+                    let before = lock(last).replace(Box::new(picture));
+                    if before.is_none() && news.send(News::Picture).is_err() {
+                        return;
+                    }
+                }
+                Err(failure) => {
+                    why = failure.to_string();
+                    break;
+                }
             }
         }
         // The view may be over by now.
-        let _ = news.send(News::Over);
+        let _ = news.send(News::Over(why));
     }
 
     fn picture(&mut self, kept: NamedSnapshot, args: &TopArgs) -> Result<Option<Picture>, Failure> {
@@ -302,12 +346,18 @@ struct View<'a> {
     args: &'a TopArgs,
     options: &'a SessionOptions,
     color: bool,
+    last: &'a Last,
     news_tx: Sender<News>,
 }
 
 impl View<'_> {
     /// Gives whether a signal ended it.
-    fn run(&self, terminal: &mut DefaultTerminal, news: &Receiver<News>) -> Result<bool, Failure> {
+    fn run(
+        &self,
+        terminal: &mut DefaultTerminal,
+        news: &Receiver<News>,
+        writers: &mut Vec<JoinHandle<()>>,
+    ) -> Result<bool, Failure> {
         let mut ui = Ui::new();
         let mut number = 1;
         let mut picture: Option<Box<Picture>> = None;
@@ -327,13 +377,15 @@ impl View<'_> {
                 return Ok(false);
             };
             match event {
-                News::Picture(next) if !ui.paused => picture = Some(next),
-                News::Picture(_) | News::Resized => {}
-                News::Stop => return Ok(true),
-                News::Over => {
-                    let text = "the target has ended; this is the last picture";
-                    ui.ended = Some(text.to_owned());
+                News::Picture => {
+                    let next = lock(self.last).take();
+                    if !ui.paused {
+                        picture = next;
+                    }
                 }
+                News::Resized => {}
+                News::Stop => return Ok(true),
+                News::Over(why) => ui.ended = Some(why),
                 News::Saved(result) => {
                     ui.message = Some(match result {
                         Ok(path) => format!("saved {}", path.display()),
@@ -344,7 +396,7 @@ impl View<'_> {
                     Action::Quit => return Ok(false),
                     Action::Save => {
                         if let Some(picture) = &picture {
-                            self.save(&picture.kept, &mut number);
+                            writers.extend(self.save(&picture.kept, &mut number));
                             ui.message = Some("saving ...".to_owned());
                         }
                     }
@@ -361,14 +413,18 @@ impl View<'_> {
     }
 
     /// Writes what is kept until the shown moment, on another thread.
-    fn save(&self, kept: &Arc<NamedSnapshot>, number: &mut u32) {
+    fn save(&self, kept: &Arc<NamedSnapshot>, number: &mut u32) -> Option<JoinHandle<()>> {
         let created = create_numbered(&self.options.trace, number);
         let kept = Arc::clone(kept);
         let news = self.news_tx.clone();
         let symbols = self.args.analysis.symbols.clone();
+        let cancel = self.options.ending.names.clone();
         let spawned = named("wcprof-writer").spawn(move || {
             let names = NameOptions {
-                options: symbol_options(&symbols),
+                options: SymbolOptions {
+                    cancel,
+                    ..symbol_options(&symbols)
+                },
                 args: &symbols,
                 raw: false,
             };
@@ -377,12 +433,10 @@ impl View<'_> {
                 .and_then(|created| write::write(&kept, created, reason, &names, OnFailure::Remove))
                 .map(|w| w.path)
                 .map_err(|failure| failure.to_string());
-            // The view may be over by now.
+            // Said by the view, or after it.
             let _ = news.send(News::Saved(result));
         });
-        if let Err(error) = spawned {
-            // Said by the view as any other.
-            let _ = self.news_tx.send(News::Saved(Err(error.to_string())));
-        }
+        let failed = |error: std::io::Error| self.news_tx.send(News::Saved(Err(error.to_string())));
+        spawned.map_err(|error| drop(failed(error))).ok()
     }
 }
