@@ -20,7 +20,7 @@ use crate::keep;
 use crate::local_names;
 use crate::names;
 use crate::open::{Opened, hotspot_rules, print_problems, state_rules};
-use crate::output::{self, NewTrace};
+use crate::output::{self, NewTrace, path_of};
 use crate::same_file::is_same_file;
 use crate::select;
 use crate::session::{Session, SessionOptions, default_trace_path, record};
@@ -122,7 +122,7 @@ fn print(
     hotspot_rules: &RuleSet,
 ) -> Result<(), Failure> {
     let path = session.trace.as_path();
-    let mut opened = Opened::read(path, None)?;
+    let mut opened = Opened::read(&path_of(&session.file), None)?;
     // What could not be written (full disk) is still known here.
     opened.tables.stats = session.recorded.stats.clone();
     let mut names = Names::find(args, &options.ending, &mut opened, &mut session.recorded)?;

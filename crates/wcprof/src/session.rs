@@ -1,6 +1,7 @@
 //! One recording: the sampler and the recorder on threads of their own, the status line on this one.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use anyhow::Context;
 use globset::{GlobSet, GlobSetBuilder};
 use nix::sys::utsname::{UtsName, uname};
 use wcprof_capture::probe::kept_while_recording;
@@ -28,7 +30,7 @@ use crate::args::{EngineArg, SamplingArgs};
 use crate::counting::{Counting, Daemons};
 use crate::failure::Failure;
 use crate::filters::glob;
-use crate::output::NewTrace;
+use crate::output::{NewTrace, path_of};
 use crate::progress::columns_of_stderr;
 use crate::settings;
 use crate::signals::Ending;
@@ -37,6 +39,8 @@ use crate::signals::Ending;
 const BATCHES: usize = 200;
 /// Processes of which is kept how they are set up: it takes milliseconds of each.
 const MAX_SETUPS: usize = 16;
+/// Why a recording ended that the user ended.
+pub(crate) const INTERRUPTED: &str = "interrupted";
 const STATUS_EVERY: Duration = Duration::from_millis(250);
 
 /// What to record and how.
@@ -63,6 +67,8 @@ pub(crate) struct SessionOptions {
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) trace: PathBuf,
+    /// It, whatever its name leads to by now.
+    pub(crate) file: File,
     pub(crate) recorded: Recorded,
     /// What the user should know of a recording that is whole.
     pub(crate) remark: Option<String>,
@@ -278,17 +284,17 @@ pub(crate) fn record(
     ahead: Option<Ahead>,
     create: impl FnOnce() -> Result<NewTrace, Failure>,
 ) -> Result<Session, Failure> {
-    let (progress_tx, progress) = mpsc::channel();
+    let (progress_tx, progress) = mpsc::sync_channel(1);
     let (mut due, files) = Due::channel();
     // Nobody is woken for a line that is not shown.
     let is_shown = std::io::stderr().is_terminal();
     let mut shown = None;
-    let mut trace = PathBuf::new();
+    let mut created = None;
     let running = begin(
         options,
         |header, setups| {
             let (path, file) = create()?;
-            trace = path;
+            created = Some((path, file.try_clone()?));
             let mut writer = TraceWriter::for_file(file, header)?;
             for setup in &setups {
                 // One that is too long is left out: the recording does not hang on it.
@@ -302,13 +308,14 @@ pub(crate) fn record(
             if is_shown && since >= STATUS_EVERY.as_nanos() as u64 {
                 shown = Some(time);
                 // A recording goes on without its status line.
-                let _ = progress_tx.send(recorder.progress());
+                let _ = progress_tx.try_send(recorder.progress());
             }
             Ok(())
         },
     )?;
     // Without it all names are looked up at the end.
-    let ahead = ahead.and_then(|ahead| ahead::Running::start(ahead, trace.clone(), files).ok());
+    let (trace, file) = created.context("nothing was created")?;
+    let ahead = ahead.and_then(|ahead| ahead::Running::start(ahead, path_of(&file), files).ok());
     show_progress(&progress, options, is_shown);
     let finished = running.finish(options);
     if let Some(ahead) = ahead {
@@ -322,6 +329,7 @@ pub(crate) fn record(
     let loss = loss(finished.failed.as_ref(), &finished.end).or(unsaved);
     Ok(Session {
         trace,
+        file,
         recorded,
         remark: finished.remark,
         loss,
@@ -344,7 +352,7 @@ impl<S> Finished<S> {
         match self.end {
             _ if self.failed.is_some() => "trace could not be written",
             SamplingEnd::Duration => "duration",
-            SamplingEnd::Stopped => "interrupted",
+            SamplingEnd::Stopped => INTERRUPTED,
             SamplingEnd::TargetExited => "target exited",
             SamplingEnd::TargetExec => "target runs another program (exec)",
             SamplingEnd::ReceiverGone => "the recorder ended",
