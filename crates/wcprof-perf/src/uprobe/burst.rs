@@ -138,11 +138,11 @@ impl<'a> Burst<'a> {
     pub fn run(self, watching: impl FnOnce()) -> Result<BurstReport, UprobeError> {
         let _unstopped = Unstopped::new();
         let pid = self.target.pid();
-        let before = code_bytes(pid, self.modules);
+        let before = code_bytes(pid, self.modules).ok_or(UprobeError::Unreadable(pid.0))?;
         let opened = Instant::now();
         let result = self.observe(watching);
         let trapped_ns = nanos(opened.elapsed());
-        let removal = removal(self.target, self.modules, before.as_ref());
+        let removal = removal(self.target, self.modules, &before);
         let mut report = result?;
         report.trapped_ns = trapped_ns;
         report.removal = removal;
@@ -322,14 +322,14 @@ fn code_bytes(pid: Pid, modules: &[CryptoModule]) -> Option<CodeBytes> {
 }
 
 /// Compares until nothing differs: the kernel may put the end of an event off.
-fn removal(target: &Target, modules: &[CryptoModule], before: Option<&CodeBytes>) -> Removal {
+fn removal(target: &Target, modules: &[CryptoModule], before: &CodeBytes) -> Removal {
     let begin = Instant::now();
     loop {
         if target.has_exited() {
             return Removal::Exited;
         }
         let after = code_bytes(target.pid(), modules);
-        let (Some(before), Some(after)) = (before, after) else {
+        let Some(after) = after else {
             return Removal::Unknown;
         };
         match before.iter().zip(&after).find(|(a, b)| a != b) {

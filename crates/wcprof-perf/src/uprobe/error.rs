@@ -53,6 +53,11 @@ pub enum UprobeError {
     /// No thread to observe.
     #[error("process {0} has no thread of a name that is asked for")]
     NoThreads(i32),
+    /// What a breakpoint would replace does not answer, or cannot be read.
+    #[error(
+        "the code of process {0} cannot be read, so that nothing could tell whether it is as it was: no breakpoints are put in"
+    )]
+    Unreadable(i32),
     /// The kernel refuses the probe.
     #[error("the kernel cannot probe `{path}` at {offset:#x}: {source}")]
     Refused {
