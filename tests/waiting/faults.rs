@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 use nix::errno::Errno;
 use tempfile::TempDir;
 use wcprof_testkit::{
-    RemoteProcess, Variant, children, fixture, interrupt, read_trace, thread_capabilities,
-    wait_until, wcprof,
+    Attach, Engine, RemoteProcess, Variant, children, fixture, interrupt, read_trace,
+    thread_capabilities, wait_until, wcprof,
 };
 use wcprof_trace::Ending;
 
@@ -192,6 +192,27 @@ fn renames() {
     let names: Vec<_> = names.filter(|name| name != "said").collect();
     assert_eq!(names, ["t.wct"]);
     read_trace(&folder.path().join("t.wct"));
+}
+
+/// Check that a file which exceeds `ulimit -f` is an error like a full disk.
+#[test]
+fn too_large() {
+    let target = RemoteProcess::start(&fixture("crowd.c", Variant::NoFramePointers));
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let trace = folder.path().join("t.wct");
+    let attach = Attach::new(Engine::ProcfsOnly, target.pid()).seconds(0.0);
+    let attach = attach.command(&trace);
+    let output = Command::new("prlimit")
+        .arg("--fsize=80000")
+        .arg(attach.get_program())
+        .args(attach.get_args())
+        .stdin(Stdio::null())
+        .output()
+        .expect("prlimit starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("File too large (os error 27)"), "{said}");
+    read_trace(&trace);
 }
 
 /// Check that the agent says what its spool does not take, and what is lost by that.

@@ -1,14 +1,17 @@
 //! How a recording ends when it does not end by its duration.
 
-use std::fs::read_dir;
+use std::fs::{read_dir, rename};
 use std::process::{Child, Stdio};
 
+use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, mkfifo};
 use wcprof_trace::Ending;
 use wcprof_trace::model::Span;
 
 use wcprof_testkit::{
-    Attach, Engine, Recording, RemoteProcess, Variant, fixture, has_capability, interrupt, skip,
-    wait_for_trace, wait_for_write, wait_until,
+    Attach, Engine, Recording, RemoteProcess, Variant, fixture, has_capability, interrupt,
+    read_trace, skip, text, wait_for_trace, wait_for_write, wait_until, worker,
 };
 
 /// Record for ever, do something to the target or to wcprof after a second, and take what comes.
@@ -156,8 +159,38 @@ pub(crate) fn names_ahead(engine: Engine) {
     interrupt(&child);
     let output = child.wait_with_output().expect("wcprof ends");
     assert!(output.status.success(), "{output:?}");
-    let (trace, ending) = wcprof_testkit::read_trace(&folder.path().join("a.wct"));
+    let (trace, ending) = read_trace(&folder.path().join("a.wct"));
     assert_eq!(ending, Ending::Clean);
     let symbols = trace.tables.names.symbols.expect("it has names");
     assert!(symbols.frames.values().flatten().any(|f| f.inlined));
+}
+
+/// Check that wcprof reads what it recorded, whatever somebody else puts in its place meanwhile.
+#[test]
+fn exchanged() {
+    let target = RemoteProcess::start(&fixture("eintr.c", Variant::NoFramePointers));
+    let attach = Attach::new(Engine::ProcfsOnly, target.pid()).seconds(0.0);
+    let (child, folder) = attach.spawn();
+    wait_for_trace(&folder);
+    let [trace, moved] = ["test.wct", "moved.wct"].map(|name| folder.path().join(name));
+    rename(&trace, &moved).expect("it can be moved");
+    mkfifo(&trace, Mode::S_IRWXU).expect("a pipe that nobody writes to");
+    interrupt(&child);
+    let output = child.wait_with_output().expect("wcprof ends");
+    assert!(output.status.success(), "{output:?}");
+    assert!(text(&output.stdout).contains("quality"), "{output:?}");
+    let (trace, ending) = read_trace(&moved);
+    assert_eq!(ending, Ending::Clean);
+    assert!(trace.tables.names.symbols.is_some());
+}
+
+/// Check that a recording ends, and is kept, when wcprof has used the CPU time that `ulimit -St` permits.
+#[test]
+fn out_of_time() {
+    let engine = Engine::ProcfsOnly;
+    let target = &mut RemoteProcess::start(&fixture("eintr.c", Variant::NoFramePointers));
+    let recording = recording_that_ends(engine, target, |_, wcprof| {
+        kill(Pid::from_raw(worker(wcprof)), Signal::SIGXCPU).expect("wcprof runs");
+    });
+    assert_kept(&recording, "interrupted", "waiter", "waiter");
 }

@@ -263,6 +263,25 @@ fn third_signal() {
     if !has_capability() || !Path::new("/dev/fuse").exists() {
         return skip("third_signal", "needs root and FUSE");
     }
+    ends(|pid| {
+        ["attach", pid, "-d", "0", "-o", "/tmp/a.wct"]
+            .map(str::to_owned)
+            .to_vec()
+    });
+}
+
+/// Check the same of a report of a trace that is on such a server.
+#[test]
+fn report() {
+    if !has_capability() || !Path::new("/dev/fuse").exists() {
+        return skip("silent::report", "needs root and FUSE");
+    }
+    ends(|_| ["report", "/tmp/a.wct"].map(str::to_owned).to_vec());
+}
+
+/// Assert that wcprof with these arguments, given a target's pid, ends by Ctrl-C while `/tmp` never answers.
+#[track_caller]
+fn ends(args: impl FnOnce(&str) -> Vec<String>) {
     let target = RemoteProcess::start_command(
         Command::new("unshare")
             .arg("--mount")
@@ -274,7 +293,7 @@ fn third_signal() {
     let attach = |server: &mut RemoteProcess| {
         let mut wcprof = Command::new("nsenter")
             .args(["--mount", "--target", &pid, env!("CARGO_BIN_EXE_wcprof")])
-            .args(["attach", &pid, "-d", "0", "-o", "/tmp/a.wct"])
+            .args(args(&pid))
             .stderr(said.try_clone().expect("a descriptor"))
             .spawn()
             .expect("nsenter starts");

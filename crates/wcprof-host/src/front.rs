@@ -49,8 +49,10 @@ pub fn pid() -> i32 {
 
 /// The number under which a signal of the user reaches this process.
 pub fn delivered_as(signal: i32) -> i32 {
+    let is_handed_on = SIGNALS.iter().any(|&of_user| of_user as i32 == signal);
     match FRONT.load(Ordering::Relaxed) {
         0 => signal,
+        _ if !is_handed_on => signal,
         _ => libc::SIGRTMIN() + signal,
     }
 }

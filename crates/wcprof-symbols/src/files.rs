@@ -5,8 +5,8 @@ use std::path::Path;
 
 use wcprof_types::{Avma, BuildId, Pid};
 
-use wcprof_host::open::open_regular_in_time;
-pub use wcprof_host::open::{NoFile, OpenError, Root, open_regular};
+use wcprof_host::open::open_below_in_time;
+pub use wcprof_host::open::{NoFile, OpenError, Root, open_regular, open_regular_in_time};
 
 /// Which file a module was loaded from.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -66,11 +66,11 @@ impl ModuleFiles for LocalFiles {
 /// Files below a root, such as a container's.
 impl ModuleFiles for Root {
     fn open(&self, module: &ModuleIdentity) -> Result<ModuleFile, OpenError> {
-        self.open_regular(comparable(module)?).map(ModuleFile::File)
+        open_below_in_time(self, comparable(module)?).map(ModuleFile::File)
     }
 
     fn open_path(&self, _module: &ModuleIdentity, path: &Path) -> Result<File, OpenError> {
-        self.open_regular(path)
+        open_below_in_time(self, path)
     }
 }
 

@@ -55,6 +55,7 @@ pub use demangle::{MAX_NAME_CHARS, demangle};
 pub use dwarf_stream::{Cancel, elf};
 pub use files::{
     LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, NoFile, OpenError, Root, open_regular,
+    open_regular_in_time,
 };
 pub use function_starts::FunctionStarts;
 pub use health::{Health, ModuleHealth};

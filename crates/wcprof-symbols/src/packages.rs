@@ -14,7 +14,10 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use wcprof_host::left;
+use wcprof_host::open::open_regular_in_time;
 use wcprof_trace::model::Tables;
+use wcprof_types::Pid;
 
 use crate::report::{ModuleReport, SourceKind, SourceUse};
 pub use root::Container;
@@ -22,6 +25,9 @@ use root::other_place;
 
 /// Bytes taken of what a program prints.
 const MAX_OUTPUT: u64 = 16 << 20;
+
+/// A killed program has ended by then, or waits for a file system.
+const MAX_ENDING: Duration = Duration::from_millis(500);
 
 /// How long all of one place together may take: apt reads everything anew where it keeps no cache of its
 /// own, as in images of containers, and a database may be locked.
@@ -78,7 +84,9 @@ pub(crate) fn supplies(
 
 /// The packages with the debug files of those files that are installed here.
 fn installed_here<'p>(paths: impl Iterator<Item = &'p str>) -> HashMap<&'p str, String> {
-    let installed = paths.filter(|path| path.starts_with('/') && Path::new(path).is_file());
+    // Those without names may be on a server that does not answer.
+    let is_file = |path: &&str| open_regular_in_time(Path::new(path)).is_ok();
+    let installed = paths.filter(|path| path.starts_with('/') && is_file(path));
     packages(&installed.collect::<Vec<_>>())
 }
 
@@ -191,9 +199,7 @@ fn output(program: &str, args: &[&str], may_fail: bool, deadline: Instant) -> Op
     });
     let left = deadline.saturating_duration_since(Instant::now());
     let Some(bytes) = receiver.recv_timeout(left).ok().flatten() else {
-        // It may have ended in between.
-        let _ = child.kill();
-        let _ = child.wait();
+        let _ = left::end(Pid(child.id().cast_signed()), MAX_ENDING);
         return None;
     };
     let status = child.wait().ok()?;

@@ -104,11 +104,11 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Whether it looks at live processes.
-    pub(crate) fn reads_processes(&self) -> bool {
-        matches!(
+    /// Whether it reads live processes, or files that may be on a server.
+    pub(crate) fn may_hang(&self) -> bool {
+        !matches!(
             self,
-            Self::Agent(_) | Self::Attach(_) | Self::Top(_) | Self::Doctor(_) | Self::Check(_)
+            Self::Crypto(_) | Self::Completions { .. } | Self::Man { .. } | Self::ConfinedNames(_)
         )
     }
 }

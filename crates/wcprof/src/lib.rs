@@ -56,6 +56,7 @@ pub use args::{ForceArgs, OutputArgs, TargetArgs, defaults};
 use cli::Command;
 pub use failure::{Exit, Failure};
 pub use names::cache_dir;
+use nix::sys::signal::{SigSet, Signal};
 pub use open::profile_of;
 pub use progress::while_measuring;
 use wcprof_host::{front, new_silences};
@@ -64,18 +65,20 @@ use wcprof_host::{front, new_silences};
 pub fn main() -> ExitCode {
     match help::parse(std::env::args_os()) {
         Ok(cli) => {
-            let reads_processes = cli.command.reads_processes();
-            exit_code(reads_processes, || run(cli.command))
+            let may_hang = cli.command.may_hang();
+            exit_code(may_hang, || run(cli.command))
         }
         Err(error) => error.exit(),
     }
 }
 
-/// Runs a command, and prints why it failed. What reads live processes may be held in the kernel for ever: it runs in a
-/// child process, so that this must be called while the program has one thread.
-pub fn exit_code(reads_processes: bool, command: impl FnOnce() -> Result<(), Failure>) -> ExitCode {
+/// Runs a command, and prints why it failed. What reads live processes, or files of others, may be held in the kernel for
+/// ever: it runs in a child process, so that this must be called while the program has one thread.
+pub fn exit_code(may_hang: bool, command: impl FnOnce() -> Result<(), Failure>) -> ExitCode {
+    // A file that exceeds `ulimit -f` is an error of its writer, as a full disk is. Where that cannot be, it ends wcprof.
+    let _ = SigSet::from(Signal::SIGXFSZ).thread_block();
     let command = || code_of(command());
-    ExitCode::from(match reads_processes {
+    ExitCode::from(match may_hang {
         true => front::run(command),
         false => command(),
     })

@@ -200,8 +200,8 @@ pub(crate) fn selectors(args: &SelectorArgs) -> Result<Vec<(String, Selector)>, 
     Ok(all)
 }
 
-/// The pid that a subject is; `None` for a file. A number that is also the name of a file is the file.
+/// The pid that a subject is; `None` for a file. A file whose name is a number has `./` in front: somebody else may have
+/// made it.
 pub(crate) fn pid_of(subject: &Path) -> Option<Pid> {
-    let pid = subject.to_str()?.parse().ok()?;
-    (!subject.exists()).then_some(Pid(pid))
+    subject.to_str()?.parse().ok().map(Pid)
 }

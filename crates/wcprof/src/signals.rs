@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::thread;
 
+use nix::libc::SIGXCPU;
 use tokio::runtime::Builder;
 use tokio::select;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -15,12 +16,14 @@ use wcprof_host::front;
 use wcprof_host::sys::keep_capabilities;
 use wcprof_symbols::Cancel;
 
-/// Signals that end a recording. The end of a terminal's session is SIGHUP, Ctrl-\\ SIGQUIT.
-pub(crate) const ENDING: [SignalKind; 4] = [
+/// Signals that end a recording. The end of a terminal's session is SIGHUP, Ctrl-\\ SIGQUIT. SIGXCPU comes each second beyond
+/// `ulimit -St`.
+pub(crate) const ENDING: [SignalKind; 5] = [
     SignalKind::interrupt(),
     SignalKind::terminate(),
     SignalKind::hangup(),
     SignalKind::quit(),
+    SignalKind::from_raw(SIGXCPU),
 ];
 
 /// What signals end, one after the other. Clones share it.

@@ -61,6 +61,9 @@ pub(crate) fn of_processes(pids: &[Pid], args: &CheckArgs) -> Result<Health, Fai
     let session = record(&options, None, || {
         output::create(&trace, ForceArgs::default())
     })?;
+    for said in session.loss.iter().chain(&session.remark) {
+        message!("wcprof: {said}");
+    }
     of_trace(&trace, &containers(&session.recorded.files), |tables| {
         let options = names::recording_options(&args.symbols, false, &ending.names);
         names::of_recording(tables, &session.recorded.files, &args.symbols, &options)

@@ -2,16 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::Path;
 
-use nix::errno::Errno;
-use nix::fcntl::{OFlag, open};
-use nix::sys::stat::Mode;
 use wcprof_types::{Mapping, Pid};
 
 use super::{ProbeLine, Subject};
 use wcprof_host::counters::CephDaemon;
-use wcprof_host::open::LiveFiles;
+use wcprof_host::open::{LiveFiles, mapped_file};
 use wcprof_host::procfs::{
     SyscallState, list_threads, parse_schedstat, parse_syscall, read_file, read_status, read_text,
 };
@@ -165,19 +161,12 @@ fn map_files(pid: Pid, mappings: &[Mapping]) -> ProbeLine {
     let Some(mapping) = mappings.iter().find(|m| is_binary(m)) else {
         return line("it maps no binary".into());
     };
-    let link = format!(
-        "/proc/{pid}/map_files/{:x}-{:x}",
-        mapping.start.0, mapping.end.0
-    );
-    // O_PATH follows the link, which is what needs the privilege, without opening the file.
-    match open(
-        Path::new(&link),
-        OFlag::O_PATH | OFlag::O_CLOEXEC,
-        Mode::empty(),
-    ) {
+    match mapped_file(pid, mapping) {
         Ok(_) => line("mapped files are opened by mapping, not by name".into()),
-        Err(Errno::ENOENT) => line("the mapping that was tried has gone".into()),
-        Err(error) => line(format!("`{link}`: {}", error.desc())).limited(
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            line("the mapping that was tried has gone".into())
+        }
+        Err(error) => line(format!("that of `{}`: {error}", mapping.path)).limited(
             "files are opened by name and compared with memory; deleted or replaced ones need \
              CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN",
         ),

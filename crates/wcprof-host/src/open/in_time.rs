@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Component, Path};
 
 use rustix::fs::fstatfs;
@@ -10,7 +10,7 @@ use wcprof_types::Pid;
 
 use super::child::COPIED;
 use super::reason::{NoFile, OpenError};
-use super::regular::open_regular;
+use super::regular::{Root, open_regular};
 use crate::deadline::{Awaited, silence, with_deadline};
 use crate::procfs::read_file;
 
@@ -21,6 +21,21 @@ use crate::procfs::read_file;
 pub fn open_regular_in_time(path: &Path) -> Result<File, OpenError> {
     let own = path.to_owned();
     let opened = with_deadline(Awaited::Host(folder(path)), move || open_regular(&own));
+    opened.unwrap_or_else(|| Err(NoFile::NoAnswer.at(path)))
+}
+
+/// Opens a file below a root as [`Root::open_regular`] does.
+///
+/// # Errors
+/// As that, or when its file system does not answer.
+pub fn open_below_in_time(root: &Root, path: &Path) -> Result<File, OpenError> {
+    let fd = root.as_fd();
+    let below = folder(
+        &Path::new(&fd.as_raw_fd().to_string()).join(path.strip_prefix("/").unwrap_or(path)),
+    );
+    let root = root.try_clone().map_err(|e| NoFile::from(e).at(path))?;
+    let own = path.to_owned();
+    let opened = with_deadline(Awaited::Host(below), move || root.open_regular(&own));
     opened.unwrap_or_else(|| Err(NoFile::NoAnswer.at(path)))
 }
 

@@ -225,10 +225,7 @@ impl LiveFiles {
 
     /// The file of a mapping, whatever its name leads to now; `None` without the privilege.
     fn handle(&self, mapping: &Mapping) -> Option<OwnedFd> {
-        let (start, end) = (mapping.start.0, mapping.end.0);
-        let path = format!("/proc/{}/map_files/{start:x}-{end:x}", self.pid);
-        // The kernel looks it up with the lock of the mappings (`map_files_lookup`, `fs/proc/base.c`).
-        with_deadline(Awaited::Lock(self.pid), move || handle(path).ok())?
+        mapped_file(self.pid, mapping).ok()
     }
 
     fn open_handle(&self, handle: OwnedFd, mapping: &Mapping) -> Result<File, NoFile> {
@@ -313,6 +310,18 @@ impl LiveFiles {
         let n = on_disk.len().min(mapped);
         Some(n >= 64 && on_disk[..n] == in_memory[..n])
     }
+}
+
+/// The file of a mapping of a process, not opened.
+///
+/// # Errors
+/// Those of `openat(2)`, without the privilege among them, and `TimedOut` when there is no answer.
+pub fn mapped_file(pid: Pid, mapping: &Mapping) -> io::Result<OwnedFd> {
+    let (start, end) = (mapping.start.0, mapping.end.0);
+    let path = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
+    // The kernel looks it up with the lock of the mappings (`map_files_lookup`, `fs/proc/base.c`).
+    let found = with_deadline(Awaited::Lock(pid), move || handle(path));
+    Ok(found.ok_or(io::ErrorKind::TimedOut)??)
 }
 
 /// Whether an error of a file of `/proc/PID` says that the process has no program any more.

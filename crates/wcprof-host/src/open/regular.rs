@@ -68,6 +68,10 @@ impl Root {
         Self::new(Path::new(&format!("/proc/{pid}/root")))
     }
 
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+        self.0.try_clone().map(Self)
+    }
+
     /// Opens a regular file below it.
     ///
     /// # Errors

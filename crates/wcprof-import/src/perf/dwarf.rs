@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use linux_perf_data::linux_perf_event_reader::{RawData, Regs};
 use wcprof_symbols::elf::Source;
-use wcprof_symbols::open_regular;
+use wcprof_symbols::open_regular_in_time;
 use wcprof_types::{
     Avma, BuildId, FileOffset, LoadBias, Mapping, ScratchRegs, StackEnd, UserRegs, parse_maps,
 };
@@ -270,7 +270,7 @@ impl ProcessUnwinder {
 fn read(path: &str, build_id: &BuildId) -> Option<Code> {
     let source = match path {
         VDSO => Source::Bytes(own_vdso()?),
-        path => Source::from_file(open_regular(Path::new(path)).ok()?).ok()?,
+        path => Source::from_file(open_regular_in_time(Path::new(path)).ok()?).ok()?,
     };
     let code = match &source {
         Source::File(file, _) => ModuleCode::read(file, usize::MAX),

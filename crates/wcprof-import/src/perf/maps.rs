@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use wcprof_symbols::elf::ElfFile;
-use wcprof_symbols::open_regular;
+use wcprof_symbols::open_regular_in_time;
 use wcprof_trace::model::{Frame, Module, ModuleId, ProcessId};
 use wcprof_types::{Avma, BuildId, FileOffset, LoadBias, RelativeAddress, Svma};
 
@@ -155,7 +155,7 @@ impl Files {
 }
 
 fn segments(path: &str, build_id: &BuildId) -> Option<Segments> {
-    let file = open_regular(Path::new(path)).ok()?;
+    let file = open_regular_in_time(Path::new(path)).ok()?;
     let elf = ElfFile::from_file(file).ok()?;
     if elf.build_id().as_deref() != Some(build_id.as_bytes()) {
         return None;

@@ -25,6 +25,8 @@ use crate::query::{ModuleQuery, ModuleSymbols};
 const MAX_ENDED: usize = 8;
 /// Threads of the process.
 const MAX_THREADS: usize = 32;
+/// It says what confines it within this.
+const MAX_START: Duration = Duration::from_secs(60);
 /// How often it is looked whether the user wants no more names.
 const CANCEL_INTERVAL: Duration = Duration::from_millis(50);
 /// Largest description of what confines the process, bytes.
@@ -210,7 +212,10 @@ fn serve(
     (socket, n_threads): (UnixStream, usize),
     process: &dyn NamingProcess,
 ) -> io::Result<()> {
+    // Not for ever: its program may be on a server.
+    socket.set_read_timeout(Some(MAX_START))?;
     let (confinement, _) = expect::<Confinement>(&socket, MAX_CONFINEMENT)?;
+    socket.set_read_timeout(None)?;
     process.note(&confinement);
     let options = server.options;
     let module = |left: &Left| {

@@ -52,8 +52,8 @@ enum Command {
 
 fn main() -> ExitCode {
     let command = Cli::parse().command;
-    let reads_processes = matches!(command, Command::Crypto(_));
-    exit_code(reads_processes, || run(&command))
+    let may_hang = matches!(command, Command::Crypto(_));
+    exit_code(may_hang, || run(&command))
 }
 
 fn run(command: &Command) -> Result<(), Failure> {
