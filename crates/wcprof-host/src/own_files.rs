@@ -6,23 +6,41 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use nix::fcntl::OFlag;
+use nix::unistd::geteuid;
+
+use crate::sys::has_users_of_host;
+
+/// `DEFAULT_OVERFLOWUID`, `include/linux/highuid.h`.
+const UNMAPPED: u32 = 65534;
 
 /// Whether a file belongs to the user, and nobody else can write it.
 pub fn is_own(metadata: &Metadata) -> bool {
-    metadata.uid() == nix::unistd::geteuid().as_raw() && metadata.mode() & 0o022 == 0
+    metadata.uid() == geteuid().as_raw() && metadata.mode() & 0o022 == 0
 }
 
-/// Refuses a folder that is in one of somebody else: `sudo` may leave another user's home.
+/// Refuses a folder that is in one of somebody else, or that a link of somebody else leads to: `sudo` may leave another
+/// user's home.
 ///
 /// # Errors
 /// When it is refused, or its place cannot be looked up.
 pub fn check_place(dir: &Path) -> io::Result<()> {
     let refused = || io::Error::from(io::ErrorKind::PermissionDenied);
     let existing = dir.ancestors().find(|d| d.exists()).ok_or_else(refused)?;
-    match is_own(&fs::metadata(existing)?) {
+    let mut on_the_way = existing.ancestors().map(fs::symlink_metadata);
+    let are_trusted = on_the_way.try_fold(true, |all, entry| {
+        Ok::<_, io::Error>(all && is_trusted(entry?.uid()))
+    });
+    match are_trusted? && is_own(&fs::metadata(existing)?) {
         true => Ok(()),
         false => Err(refused()),
     }
+}
+
+/// Whether nobody but the user and root acts with this number.
+fn is_trusted(uid: u32) -> bool {
+    // In a user namespace all others have this one.
+    let is_nobody = uid == UNMAPPED && !has_users_of_host();
+    uid == 0 || uid == geteuid().as_raw() || is_nobody
 }
 
 /// Makes a folder that only the user can enter.
@@ -64,8 +82,36 @@ pub fn unnamed_file() -> io::Result<File> {
 mod tests {
     use std::fs::Permissions;
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
+    use std::path::PathBuf;
 
     use super::*;
+
+    /// Check that a folder is refused whose owner, or the owner of one above it or of a link to it, is somebody else.
+    #[test]
+    fn place() {
+        let folder = tempfile::tempdir().unwrap();
+        let [own, home] = ["own", "home"].map(|name| folder.path().join(name));
+        fs::create_dir_all(own.join("cache")).unwrap();
+        fs::create_dir(&home).unwrap();
+        symlink(&own, home.join("link")).unwrap();
+        let ways = || {
+            [
+                own.join("cache/new"),
+                home.join("link/cache"),
+                home.join("link/new"),
+            ]
+        };
+        assert!(ways().iter().all(|way| check_place(way).is_ok()));
+        fs::create_dir(home.join("made")).unwrap();
+        let given = std::os::unix::fs::lchown(home.join("link"), Some(1), None);
+        if given.is_err() {
+            return eprintln!("SKIPPED place: only root can give files away");
+        }
+        let is_refused = |way: PathBuf| check_place(&way).is_err();
+        assert_eq!(ways().map(is_refused), [false, true, true]);
+        chown(&home, Some(1), None).unwrap();
+        assert!(is_refused(home.join("made/new")));
+    }
 
     /// Check that a folder is made private, and that a link, or a folder that others can write, is not opened.
     #[test]
@@ -84,7 +130,7 @@ mod tests {
         assert!(error.to_string().contains("others can write"), "{error}");
         fs::set_permissions(&dir, Permissions::from_mode(0o755)).unwrap();
         assert!(open_dir(&dir).is_ok());
-        match nix::unistd::geteuid().is_root() {
+        match geteuid().is_root() {
             true => {
                 chown(&dir, Some(65534), None).unwrap();
                 assert!(open_dir(&dir).is_err());
