@@ -1,5 +1,6 @@
 //! Calls of the system that fail once while wcprof records.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -12,6 +13,7 @@ use wcprof_testkit::{
 };
 use wcprof_trace::Ending;
 
+const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/traces");
 /// Of one kind.
 const MAX_CALLS: u32 = 1000;
 
@@ -37,6 +39,12 @@ enum Work {
     Keep,
     /// An agent whose store cannot be reached, until a profile waits for it.
     Agent,
+    /// A page made from a trace.
+    Report,
+    /// A trace made from two.
+    Merge,
+    /// A trace made from another profiler's file.
+    Import,
 }
 
 /// How that ended.
@@ -51,8 +59,15 @@ struct Ended {
 impl Work {
     fn command(self, target: &RemoteProcess, folder: &Path) -> Command {
         let pid = target.pid().to_string();
+        let given = |name: &str| Path::new(FIXTURES).join(name);
+        let traces = ["ceph-osd-secure-randread.wct", "ceph-osd-idle.wct"];
         let mut command = wcprof();
         match self {
+            Self::Report => command
+                .args(["report", "--format", "html"])
+                .arg(given(traces[0])),
+            Self::Merge => command.arg("merge").args(traces.map(given)),
+            Self::Import => command.arg("import").arg(folder.join("a.folded")),
             Self::Attach => command
                 .args(["attach", &pid, "-d", "300ms", "--flamegraph"])
                 .arg(folder.join("t.svg")),
@@ -69,10 +84,19 @@ impl Work {
         command
     }
 
+    /// What can fail then. All sample alike.
+    fn can_fail(self, call: &str) -> bool {
+        match self {
+            Self::Attach => true,
+            Self::Keep | Self::Agent => !matches!(call, "perf_event_open" | "bpf"),
+            Self::Report | Self::Merge | Self::Import => matches!(call, "write" | "create"),
+        }
+    }
+
     /// Whether wcprof has done what is wanted of it.
     fn is_done(self, folder: &Path, wcprof: &Child) -> bool {
         match self {
-            Self::Attach => false,
+            Self::Attach | Self::Report | Self::Merge | Self::Import => false,
             // The message that says so may be what fails.
             Self::Keep => {
                 let worker = children(wcprof.id() as i32).first().copied();
@@ -90,6 +114,7 @@ impl Work {
         let folder = tempfile::tempdir().expect("temporary folder");
         let path = folder.path();
         let stderr = File::create(path.join("said")).expect("temporary file");
+        fs::write(path.join("a.folded"), "a;b 7\nc 3\n").expect("temporary file");
         let mut child = self
             .command(target, path)
             .env("LD_PRELOAD", fixture("fail.c", Variant::Preload))
@@ -126,7 +151,12 @@ impl Work {
         assert!(*code == Some(0) || said.contains("(os error "), "{what}");
         let path = |name| ended.folder.path().join(name);
         let trace = match self {
-            Self::Attach => path("t.wct"),
+            Self::Attach | Self::Merge | Self::Import => path("t.wct"),
+            Self::Report => {
+                let page = fs::read_to_string(path("t.wct"));
+                let is_whole = page.is_ok_and(|page| page.trim_end().ends_with("</html>"));
+                return assert_eq!(is_whole, *code == Some(0), "{what}");
+            }
             // The last one is tried twice.
             Self::Keep if path("t-2.wct").exists() => path("t-2.wct"),
             Self::Keep => path("t-1.wct"),
@@ -152,8 +182,7 @@ fn said(folder: &Path) -> String {
 fn each_fails_once(work: Work, n_calls: u32) {
     let target = RemoteProcess::start(&fixture("split_sleep.c", Variant::NoFramePointers));
     for (name, errno) in FAULTS {
-        // All sample alike.
-        if work != Work::Attach && matches!(name, "perf_event_open" | "bpf") {
+        if !work.can_fail(name) {
             continue;
         }
         let is_hit = |n: &u32| {
@@ -189,7 +218,8 @@ fn renames() {
     );
     let names = fs::read_dir(folder.path()).expect("a folder").flatten();
     let names = names.map(|entry| entry.file_name());
-    let names: Vec<_> = names.filter(|name| name != "said").collect();
+    let is_made = |name: &OsString| name != "said" && name != "a.folded";
+    let names: Vec<_> = names.filter(is_made).collect();
     assert_eq!(names, ["t.wct"]);
     read_trace(&folder.path().join("t.wct"));
 }
@@ -243,6 +273,14 @@ fn all_calls() {
 #[ignore = "long: with --full"]
 fn flight_recorder() {
     each_fails_once(Work::Keep, MAX_CALLS);
+}
+
+/// Check the same of what is made from saved files.
+#[test]
+fn made() {
+    for work in [Work::Report, Work::Merge, Work::Import] {
+        each_fails_once(work, MAX_CALLS);
+    }
 }
 
 /// Check the same of the agent and its spool.
