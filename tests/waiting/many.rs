@@ -285,6 +285,7 @@ fn beyond_the_limit() {
         flight.next_line()
     };
     while !written().contains(SAID) {}
+    flight.line("wrote ");
     flight.signal(Signal::SIGINT);
     flight.line(SAID);
     end(shell);

@@ -19,7 +19,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::{ForkResult, fork};
 use rustix::process::{Pid, WaitOptions, WaitStatus, getpid, getppid, waitpid};
 
-use crate::procfs::{parse_status, read_file, task_state};
+use crate::procfs::{has_runnable_thread, parse_status, read_file, task_state};
 
 /// What is handed on.
 const SIGNALS: [Signal; 5] = [
@@ -175,7 +175,12 @@ fn wait(child: Pid, mut result: PipeReader, signals: &SignalFd) -> u8 {
 
 /// Waits for the child's end, but for no other's.
 fn leave(child: Pid) {
-    if ended(child, END_TIMEOUT).is_none() {
+    let mut has_ended = ended(child, END_TIMEOUT).is_some();
+    // It only has no CPU, or much memory.
+    while !has_ended && has_runnable_thread(wcprof_types::Pid(child.as_raw_pid())) {
+        has_ended = ended(child, END_TIMEOUT).is_some();
+    }
+    if !has_ended {
         let _ = writeln!(
             io::stderr(),
             "wcprof: process {child} is left behind: it ends when the file server that it waits for answers or ends"

@@ -37,7 +37,7 @@ pub fn check_place(dir: &Path) -> io::Result<()> {
 }
 
 /// Whether nobody but the user and root acts with this number.
-fn is_trusted(uid: u32) -> bool {
+pub fn is_trusted(uid: u32) -> bool {
     // In a user namespace all others have this one.
     let is_nobody = uid == UNMAPPED && !has_users_of_host();
     uid == 0 || uid == geteuid().as_raw() || is_nobody

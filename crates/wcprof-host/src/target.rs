@@ -204,6 +204,11 @@ impl Target {
         }
     }
 
+    /// When it was started, in clock ticks since boot.
+    pub fn started(&self) -> u64 {
+        self.identity.start_ticks
+    }
+
     /// Its pid.
     pub fn pid(&self) -> Pid {
         self.pid

@@ -122,7 +122,9 @@ fn print(
     hotspot_rules: &RuleSet,
 ) -> Result<(), Failure> {
     let path = session.trace.as_path();
-    let mut opened = Opened::read(&path_of(&session.file), None)?;
+    let opened = Opened::read(&path_of(&session.file), None);
+    let context = format!("failed to read back `{}`", path.display());
+    let mut opened = opened.map_err(|failure| failure.context(context))?;
     // What could not be written (full disk) is still known here.
     opened.tables.stats = session.recorded.stats.clone();
     let mut names = Names::find(args, &options.ending, &mut opened, &mut session.recorded)?;

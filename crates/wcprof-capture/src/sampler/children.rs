@@ -68,10 +68,10 @@ impl Births {
     }
 }
 
-/// The process that started the one with this number; `None` when there is none.
-pub(super) fn parent_of(pid: i32) -> Option<Pid> {
-    let stat = read_text(Pid(pid), "stat").ok()?;
-    Some(Pid(parse_stat(&stat)?.parent))
+/// The process that started the one with this number, and when, in clock ticks since boot; `None` when there is none.
+pub(super) fn birth_of(pid: Pid) -> Option<(Pid, u64)> {
+    let stat = parse_stat(&read_text(pid, "stat").ok()?)?;
+    Some((Pid(stat.parent), stat.start_ticks))
 }
 
 #[cfg(test)]
@@ -95,11 +95,12 @@ mod tests {
             let found = births.candidates(LIST_NS);
             assert!(found.contains(&pid), "{found:?} has no {pid}");
             assert!(found.is_sorted());
-            assert_eq!(parent_of(pid), Some(Pid(std::process::id() as i32)));
+            let parent = birth_of(Pid(pid)).map(|(parent, _)| parent);
+            assert_eq!(parent, Some(Pid(std::process::id() as i32)));
             assert!(!births.candidates(2 * LIST_NS).contains(&pid));
             drop(child.stdin.take());
             child.wait().unwrap();
         }
-        assert_eq!(parent_of(-1), None);
+        assert_eq!(birth_of(Pid(-1)), None);
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use wcprof_types::{Pid, Tid};
 
 use super::arrivals::{Arrivals, Entry};
-use super::children::parent_of;
+use super::children::birth_of;
 use super::links::SamplingEnd;
-use super::opener::{Opened, Opener};
+use super::opener::{Opened, Opener, Wanted};
 use super::state::Sampler;
 use super::targets::Observed;
 use crate::batch::{TargetEnd, TargetId};
@@ -87,9 +87,10 @@ impl Sampler {
     /// Ends the part of one process. With children of targets recorded, the program that it runs
     /// now is one of them.
     fn end_target(&mut self, id: TargetId, end: TargetEnd, now: u64) {
-        let Some(pid) = self.targets.get(id).map(Observed::pid) else {
+        let Some(target) = self.targets.get(id).map(|o| Arc::clone(&o.target)) else {
             return;
         };
+        let pid = target.pid();
         // Samples of it that are waiting are still its own.
         self.drain_timer_samples();
         if let Some(observed) = self.targets.remove(id)
@@ -109,7 +110,11 @@ impl Sampler {
         self.outbox.batch.ended.push((id, end, now));
         self.targets.last_end = Some(end);
         if end == TargetEnd::Exec && self.targets.births.is_some() {
-            self.open(pid, Entry::Exec);
+            self.open(Wanted {
+                pid,
+                started: target.started(),
+                entry: Entry::Exec,
+            });
         }
     }
 
@@ -119,9 +124,17 @@ impl Sampler {
         let candidates = births.map(|births| births.candidates(now));
         // Ascending: a child comes before its own children.
         for pid in candidates.unwrap_or_default() {
-            let parent = parent_of(pid).filter(|_| !self.targets.is_known(Pid(pid)));
-            if parent.is_some_and(|parent| self.targets.is_known(parent)) {
-                self.open(Pid(pid), Entry::Born);
+            let pid = Pid(pid);
+            let born = birth_of(pid).filter(|_| !self.targets.is_known(pid));
+            if let Some((parent, started)) = born
+                && self.targets.is_known(parent)
+            {
+                let entry = Entry::Born;
+                self.open(Wanted {
+                    pid,
+                    started,
+                    entry,
+                });
             }
         }
         self.admit_opened();
@@ -160,12 +173,12 @@ impl Sampler {
     }
 
     /// Has a process opened, to sample it from then on.
-    fn open(&mut self, pid: Pid, entry: Entry) {
+    fn open(&mut self, wanted: Wanted) {
         if self.targets.opener.is_none() {
             self.targets.opener = Opener::start().ok();
         }
         match &mut self.targets.opener {
-            Some(opener) => opener.want(pid, entry),
+            Some(opener) => opener.want(wanted),
             None => self.outbox.batch.counts.n_left_out += 1,
         }
     }

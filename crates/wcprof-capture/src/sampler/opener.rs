@@ -6,15 +6,26 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use wcprof_host::clock::thread_cpu_ns;
 use wcprof_host::{Target, TargetError};
 use wcprof_types::Pid;
 
 use super::arrivals::Entry;
+use crate::sys::add_recording_cpu;
 
 /// So long a tick waits for the processes that it found: each takes a tenth of a millisecond.
 const PATIENCE: Duration = Duration::from_millis(3);
 
 type Open = fn(Pid) -> Result<Target, TargetError>;
+
+/// A process that is to be opened.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Wanted {
+    pub(super) pid: Pid,
+    /// In clock ticks since boot: another process may have its number by then.
+    pub(super) started: u64,
+    pub(super) entry: Entry,
+}
 
 /// A process that was to be opened.
 #[derive(Debug)]
@@ -27,7 +38,7 @@ pub(super) struct Opened {
 /// The thread, and what it has not opened yet.
 #[derive(Debug)]
 pub(super) struct Opener {
-    wanted: Sender<(Pid, Entry)>,
+    wanted: Sender<Wanted>,
     opened: Receiver<Opened>,
     pending: BTreeSet<Pid>,
     /// Some are wanted since the last call of [`Self::take`].
@@ -40,11 +51,22 @@ impl Opener {
     }
 
     fn by(open: Open) -> io::Result<Self> {
-        let (wanted, orders) = channel::<(Pid, Entry)>();
+        let (wanted, orders) = channel::<Wanted>();
         let (to, opened) = channel();
         let run = move || {
-            for (pid, entry) in orders {
-                let target = open(pid);
+            let mut cpu = thread_cpu_ns();
+            for Wanted {
+                pid,
+                started,
+                entry,
+            } in orders
+            {
+                let target = open(pid).and_then(|target| match target.started() == started {
+                    true => Ok(target),
+                    false => Err(TargetError::NoSuchProcess(pid)),
+                });
+                let now = thread_cpu_ns();
+                add_recording_cpu(now - std::mem::replace(&mut cpu, now));
                 let opened = Opened { pid, entry, target };
                 if to.send(opened).is_err() {
                     return;
@@ -62,10 +84,10 @@ impl Opener {
     }
 
     /// Has a process opened.
-    pub(super) fn want(&mut self, pid: Pid, entry: Entry) {
-        if self.wanted.send((pid, entry)).is_ok() {
+    pub(super) fn want(&mut self, wanted: Wanted) {
+        if self.wanted.send(wanted).is_ok() {
             self.has_new = true;
-            self.pending.insert(pid);
+            self.pending.insert(wanted.pid);
         }
     }
 
@@ -114,8 +136,8 @@ mod tests {
         Target::open(pid)
     }
 
-    /// Check that a process which cannot be opened for a while is not waited for, and that it and those behind it come when
-    /// it can.
+    /// Check that a process which cannot be opened for a while is not waited for, that it and those behind it come when
+    /// it can, and that another one with the same number does not.
     #[test]
     fn one_hangs() {
         let own = Pid(std::process::id().cast_signed());
@@ -125,18 +147,33 @@ mod tests {
             let all = taken.map(|opened| (opened.pid, opened.target.is_ok()));
             all.collect::<Vec<_>>()
         };
-        opener.want(Pid(1), Entry::Born);
+        let want = |opener: &mut Opener, pid: Pid, started: u64| {
+            let entry = Entry::Born;
+            opener.want(Wanted {
+                pid,
+                started,
+                entry,
+            });
+        };
+        let started = Target::open(own).unwrap().started();
+        want(&mut opener, Pid(1), 0);
         assert_eq!(taken(&mut opener), []);
-        opener.want(own, Entry::Exec);
+        want(&mut opener, own, started);
         assert_eq!(taken(&mut opener), []);
         assert!(opener.awaits(Pid(1)) && opener.awaits(own));
         *IS_HELD.lock().unwrap() = false;
         RELEASED.notify_all();
-        let mut all = Vec::new();
-        while all.len() < 2 {
-            all.extend(taken(&mut opener));
-        }
-        assert_eq!((all[0].0, all[1]), (Pid(1), (own, true)));
+        let all = |opener: &mut Opener| {
+            let mut all = Vec::new();
+            while opener.is_behind() {
+                all.extend(taken(opener));
+            }
+            all
+        };
+        let both = all(&mut opener);
+        assert_eq!((both[0].0, both[1]), (Pid(1), (own, true)));
+        want(&mut opener, own, started + 1);
+        assert_eq!(all(&mut opener), [(own, false)]);
         assert!(!opener.awaits(own) && !opener.is_behind());
     }
 }

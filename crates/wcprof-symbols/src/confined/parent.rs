@@ -25,8 +25,6 @@ use crate::query::{ModuleQuery, ModuleSymbols};
 const MAX_ENDED: usize = 8;
 /// Threads of the process.
 const MAX_THREADS: usize = 32;
-/// It says what confines it within this.
-const MAX_START: Duration = Duration::from_secs(60);
 /// How often it is looked whether the user wants no more names.
 const CANCEL_INTERVAL: Duration = Duration::from_millis(50);
 /// Largest description of what confines the process, bytes.
@@ -212,11 +210,14 @@ fn serve(
     (socket, n_threads): (UnixStream, usize),
     process: &dyn NamingProcess,
 ) -> io::Result<()> {
-    // Not for ever: its program may be on a server.
-    socket.set_read_timeout(Some(MAX_START))?;
-    let (confinement, _) = expect::<Confinement>(&socket, MAX_CONFINEMENT)?;
-    socket.set_read_timeout(None)?;
-    process.note(&confinement);
+    let end = || {
+        process.kill();
+        let _ = socket.shutdown(Shutdown::Both);
+    };
+    let told = watched(server, process, &end, || {
+        expect::<Confinement>(&socket, MAX_CONFINEMENT)
+    });
+    process.note(&told??.0);
     let options = server.options;
     let module = |left: &Left| {
         let query = server.queries.get(left.index)?;
@@ -251,31 +252,47 @@ fn serve(
             let _ = socket.shutdown(Shutdown::Both);
         }
     };
+    let serve_all = || {
+        thread::scope(|scope| {
+            let serve = |socket| {
+                // One that is not understood must not go on with the other sockets.
+                let serve = move || server.serve(socket).inspect_err(|_| end());
+                thread::Builder::new().spawn_scoped(scope, serve)
+            };
+            let threads: io::Result<Vec<_>> = sockets.iter().map(serve).collect();
+            let threads = threads.inspect_err(|_| end())?;
+            let results = threads.into_iter().map(|thread| {
+                let result = thread.join();
+                result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            });
+            let results: Vec<io::Result<()>> = results.collect();
+            results.into_iter().find(Result::is_err).unwrap_or(Ok(()))
+        })
+    };
+    watched(server, process, &end, serve_all)?
+}
+
+/// Does what waits for the process, which is ended when the user wants that, or when it may not go on.
+fn watched<T>(
+    server: &Server<'_>,
+    process: &dyn NamingProcess,
+    end: &(dyn Fn() + Sync),
+    work: impl FnOnce() -> T,
+) -> io::Result<T> {
     thread::scope(|scope| {
         let (done, is_done) = channel::<()>();
         let ticking = move || {
             while let Err(RecvTimeoutError::Timeout) = is_done.recv_timeout(CANCEL_INTERVAL) {
                 let may_go_on = process.tick(server.is_answering());
-                if options.cancel.is_cancelled() || !may_go_on {
+                if server.options.cancel.is_cancelled() || !may_go_on {
                     end();
                 }
             }
         };
         thread::Builder::new().spawn_scoped(scope, ticking)?;
-        let serve = |socket| {
-            // One that is not understood must not go on with the other sockets.
-            let serve = move || server.serve(socket).inspect_err(|_| end());
-            thread::Builder::new().spawn_scoped(scope, serve)
-        };
-        let threads: io::Result<Vec<_>> = sockets.iter().map(serve).collect();
-        let threads = threads.inspect_err(|_| end())?;
-        let results = threads.into_iter().map(|thread| {
-            let result = thread.join();
-            result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        });
-        let results: Vec<io::Result<()>> = results.collect();
+        let result = work();
         drop(done);
-        results.into_iter().find(Result::is_err).unwrap_or(Ok(()))
+        Ok(result)
     })
 }
 

@@ -55,7 +55,7 @@ impl Losses {
         }
         if std::mem::replace(&mut self.n_dropped, n_dropped) < n_dropped {
             let text = format!(
-                "{n_dropped} requests are dropped, the oldest first: more wait for the store than the spool holds"
+                "{n_dropped} requests are dropped: the spool holds no more, or their files cannot be read"
             );
             log::sparingly(&mut self.dropped, Level::Error, &text);
         }

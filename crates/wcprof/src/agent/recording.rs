@@ -65,7 +65,8 @@ pub(super) fn run(
     let mut n_beyond = 0;
     let mut note_beyond = |finder: &Finder| {
         let n = finder.targets().len().saturating_sub(MAX_TARGETS);
-        if n > std::mem::replace(&mut n_beyond, n) {
+        if n > n_beyond {
+            n_beyond = n;
             let text = format!("{n} processes beyond the first {MAX_TARGETS} are not recorded");
             log::line(Level::Warning, &text);
         }

@@ -3,7 +3,7 @@
 use std::fs;
 
 use anyhow::Context;
-use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{Gid, Uid, close, getuid, setgroups, setresgid, setresuid};
 
 /// The user that stands for root in a confined process.
@@ -37,10 +37,12 @@ pub fn become_user(uid: u32, gid: u32, groups: &[Gid]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Sets limits: soft and hard.
+/// Sets limits: soft and hard. Those that are lower stay: no right to raise them is left.
 pub fn limit(limits: &[(Resource, u64, u64)]) -> anyhow::Result<()> {
-    for (resource, soft, hard) in limits {
-        setrlimit(*resource, *soft, *hard).context("failed to set a limit")?;
+    for &(resource, soft, hard) in limits {
+        let (_, before) = getrlimit(resource).context("failed to read a limit")?;
+        let hard = hard.min(before);
+        setrlimit(resource, soft.min(hard), hard).context("failed to set a limit")?;
     }
     Ok(())
 }

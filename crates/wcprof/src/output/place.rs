@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, readlinkat};
 use nix::sys::stat::Mode;
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
-use nix::unistd::geteuid;
+use wcprof_host::own_files::is_trusted;
 
 /// As many as the kernel follows.
 const MAX_LINKS: usize = 40;
@@ -133,7 +133,7 @@ impl Walk {
             return Ok(self.end(name, Found::File(Some(entry))));
         }
         // Only root makes devices.
-        if kind.is_fifo() && !is_own(&metadata) {
+        if kind.is_fifo() && !is_trusted(metadata.uid()) {
             return Err(refused("the pipe"));
         }
         Ok(self.end(name, Found::Device(Device::Special(entry))))
@@ -154,10 +154,10 @@ impl Walk {
             self.folder = Handle::open(&self.folder.0, &name, OFlag::O_DIRECTORY)?;
             return Ok(ControlFlow::Continue(self));
         }
-        if is_last && !is_own(metadata) {
+        if is_last && !is_trusted(metadata.uid()) {
             return Ok(self.end(name, Found::File(None)));
         }
-        if !is_own(metadata) {
+        if !is_trusted(metadata.uid()) {
             return Err(refused("a link in the path"));
         }
         self.n_links += 1;
@@ -198,10 +198,6 @@ fn components(path: &Path) -> Vec<OsString> {
 /// A path that leads to an open file, whatever happens to the one by which it was opened.
 pub(crate) fn path_of(file: &impl AsRawFd) -> PathBuf {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
-}
-
-fn is_own(entry: &Metadata) -> bool {
-    entry.uid() == 0 || entry.uid() == geteuid().as_raw()
 }
 
 fn refused(what: &str) -> io::Error {

@@ -93,7 +93,8 @@ enum News {
     Stop,
     /// There are no more, and why.
     Over(String),
-    Saved(Result<PathBuf, String>),
+    /// What, or why not.
+    Saved(Result<String, String>),
 }
 
 /// The last picture that the view has not taken: one that is slow misses some.
@@ -178,17 +179,21 @@ fn record(args: &TopArgs, options: &SessionOptions, painter: Painter) -> Result<
         options.ending.end_recording();
         // Nobody looks at names any more.
         options.ending.names.cancel();
-        let ended = live::finish(running, options)?;
-        Ok::<_, Failure>((shown?, ended))
-    })?;
+        let ended = live::finish(running, options);
+        (shown, ended)
+    });
     let saved = print_saved(writers, &news);
-    if ended.reason != session::INTERRUPTED {
-        message!("wcprof: the recording ended: {}", ended.reason);
+    let ended = ended?;
+    let Some(loss) = ended.loss else {
+        if ended.reason != session::INTERRUPTED {
+            message!("wcprof: the recording ended: {}", ended.reason);
+        }
+        return saved.and(is_stopped);
+    };
+    if let Err(failure) = saved {
+        message!("{failure}");
     }
-    match ended.loss {
-        Some(loss) => Err(Failure::new(Exit::Failure, anyhow::anyhow!("{loss}"))),
-        None => saved.map(|()| is_stopped),
-    }
+    Err(Failure::new(Exit::Failure, anyhow!("{loss}")))
 }
 
 /// Waits for what is being saved, and says what the view has not said of it.
@@ -200,7 +205,7 @@ fn print_saved(writers: Vec<JoinHandle<()>>, news: &Receiver<News>) -> Result<()
     }
     for news in news.try_iter() {
         match news {
-            News::Saved(Ok(path)) => message!("wcprof: saved {}", path.display()),
+            News::Saved(Ok(what)) => message!("wcprof: saved {what}"),
             News::Saved(Err(error)) => saved = Err(anyhow!("{error}").into()),
             _ => {}
         }
@@ -388,7 +393,7 @@ impl View<'_> {
                 News::Over(why) => ui.ended = Some(why),
                 News::Saved(result) => {
                     ui.message = Some(match result {
-                        Ok(path) => format!("saved {}", path.display()),
+                        Ok(what) => format!("saved {what}"),
                         Err(error) => error,
                     });
                 }
@@ -431,7 +436,10 @@ impl View<'_> {
             let reason = "saved from the live view";
             let result = created
                 .and_then(|created| write::write(&kept, created, reason, &names, OnFailure::Remove))
-                .map(|w| w.path)
+                .map(|written| match written.is_cancelled {
+                    true => format!("{} without names", written.path.display()),
+                    false => written.path.display().to_string(),
+                })
                 .map_err(|failure| failure.to_string());
             // Said by the view, or after it.
             let _ = news.send(News::Saved(result));
