@@ -483,7 +483,7 @@ fn confinement_refused() {
     assert!(gcc.expect("gcc runs").success());
     // Numbers of x86-64 (asm/unistd_64.h).
     for (number, said) in [
-        (302, "failed to set a limit"),
+        (302, "a limit: EPERM"),
         (117, "failed to become user"),
         (116, "failed to become user"),
         (81, "failed to enter its root"),

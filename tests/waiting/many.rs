@@ -10,7 +10,7 @@ use wcprof_trace::model::Trace;
 use crate::said::Said;
 use wcprof_testkit::{
     Attach, Engine, Recording, RemoteProcess, Variant, fixture, has_capability, interrupt, skip,
-    wait_for_trace, wait_for_write,
+    wait_for_trace, wait_for_write, wait_until, worker,
 };
 
 fn start(program: &'static str) -> RemoteProcess {
@@ -266,6 +266,13 @@ fn beyond_the_limit() {
     let (child, folder) = attach.spawn();
     wait_for_trace(&folder);
     start_many(&mut shell);
+    let worker = worker(&child);
+    wait_until("it takes no more processes", || {
+        let files = fs::read_dir(format!("/proc/{worker}/fd")).ok()?.flatten();
+        let links = files.filter_map(|file| fs::read_link(file.path()).ok());
+        let pidfds = links.filter(|link| link.to_string_lossy().contains("pidfd"));
+        (pidfds.count() >= 1024).then_some(())
+    });
     wait_for_a_second(&folder);
     interrupt(&child);
     let recording = Recording::finish(child, folder);
