@@ -17,6 +17,10 @@ pub(crate) type Slice<'a> = EndianSlice<'a, LittleEndian>;
 /// below a few KiB.
 const MAX_ENTRY: usize = 64 << 10;
 
+/// CIEs that are parsed once more for another FDE may have so many times the bytes of the section, and these. Compilers
+/// need about as many as it has.
+const CIE_BYTES: (usize, usize) = (4, 1 << 20);
+
 /// Most FDEs in a section; Chromium has about a million.
 const MAX_FDES: usize = 4 << 20;
 
@@ -155,6 +159,8 @@ fn scan<'a, S: UnwindSection<Slice<'a>>>(
     is_code: impl Fn(u64) -> bool,
 ) -> Vec<(u64, usize)> {
     let mut pairs = Vec::new();
+    let data = section.section().slice();
+    let mut n_bytes_left = CIE_BYTES.0.saturating_mul(data.len()) + CIE_BYTES.1;
     let mut last_cie: Option<CommonInformationEntry<Slice<'a>>> = None;
     let mut entries = section.entries(bases);
     // After an error the iterator is at its end.
@@ -172,7 +178,18 @@ fn scan<'a, S: UnwindSection<Slice<'a>>>(
             let known = last_cie
                 .clone()
                 .filter(|c| c.offset() == UnwindOffset::into(offset));
-            let cie = known.map_or_else(|| section.cie_from_offset(bases, offset), Ok)?;
+            let n_bytes = entry_bytes(data, UnwindOffset::into(offset));
+            let cie = match known {
+                Some(cie) => cie,
+                None if n_bytes > MAX_ENTRY.min(n_bytes_left) => {
+                    return Err(gimli::Error::UnexpectedEof(gimli::ReaderOffsetId(0)));
+                }
+                None => {
+                    // Also where it is none: whoever wrote the file chose how often it is looked at.
+                    n_bytes_left -= n_bytes;
+                    section.cie_from_offset(bases, offset)?
+                }
+            };
             last_cie = Some(cie.clone());
             Ok(cie)
         });
@@ -186,4 +203,63 @@ fn scan<'a, S: UnwindSection<Slice<'a>>>(
         }
     }
     pairs
+}
+
+/// Bytes of the entry at an offset, as it says (DWARF 5, section 7.4): those that its parser may look at.
+fn entry_bytes(data: &[u8], offset: usize) -> usize {
+    let length = data.get(offset..).and_then(<[u8]>::first_chunk);
+    match length.map_or(0, |bytes| u32::from_le_bytes(*bytes)) {
+        // The 64-bit format: no section needs it.
+        u32::MAX => usize::MAX,
+        length => (length as usize).saturating_add(4),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cie(n_padding: usize) -> Vec<u8> {
+        // Identifier 0, version 1, no augmentation, factors 1 and -8, return address in register 16.
+        let mut cie = vec![0, 0, 0, 0, 1, 0, 1, 0x78, 16];
+        cie.resize(cie.len() + n_padding, 0);
+        [&(cie.len() as u32).to_le_bytes()[..], &cie].concat()
+    }
+
+    /// An FDE of one byte at an address, which is at `at` in the section.
+    fn fde(at: usize, cie: usize, address: u64) -> Vec<u8> {
+        let back = (at + 4 - cie) as u32;
+        let words = [20_u32, back].map(u32::to_le_bytes);
+        let range = [address, 1].map(u64::to_le_bytes);
+        [words.as_flattened(), range.as_flattened()].concat()
+    }
+
+    /// FDEs that have one CIE and the other by turns.
+    fn n_found(n_padding: usize, n_fdes: u64) -> usize {
+        let mut data = [cie(n_padding), cie(n_padding)].concat();
+        let second = data.len() / 2;
+        for address in 1..=n_fdes {
+            let of = [0, second][address as usize % 2];
+            let entry = fde(data.len(), of, address);
+            data.extend(entry);
+        }
+        let place = Place {
+            svma: 0,
+            base: 0,
+            text: 0,
+            got: 0,
+        };
+        Cfi::build(SectionKind::EhFrame, data.into(), place, |_| true).n_fdes()
+    }
+
+    /// Check that CIEs as compilers write them are parsed as often as they are needed, and that larger ones are only as
+    /// long as that stays in proportion to the section.
+    #[test]
+    fn cies_in_turns() {
+        assert_eq!(n_found(11, 10_000), 10_000);
+        // Then only the FDEs of the last one are found, every other one.
+        let n = n_found(4000, 10_000);
+        assert!((5000..6000).contains(&n), "{n}");
+        assert_eq!(n_found(MAX_ENTRY, 10), 0);
+    }
 }

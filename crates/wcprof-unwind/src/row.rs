@@ -79,13 +79,27 @@ pub(crate) enum Fault {
 const NO_ANSWER: Fault = Fault::End(StackEnd::NoUnwindInfo);
 
 impl Row {
-    /// The row for a lookup address.
-    pub fn find(code: &ModuleCode, svma: u64, context: &mut UnwindContext<usize>) -> Option<Self> {
+    /// The row for a lookup address. Its entries are taken from the bytes that are left; with too few there is none, and
+    /// none is left.
+    pub fn find(
+        code: &ModuleCode,
+        svma: u64,
+        context: &mut UnwindContext<usize>,
+        n_bytes_left: &mut usize,
+    ) -> Option<Self> {
         code.sections().find_map(|cfi| {
             let offset = cfi.fde_offset(svma)?;
             match cfi.kind {
-                SectionKind::EhFrame => find_in(&cfi.eh_frame(), cfi, offset, svma, context),
-                SectionKind::DebugFrame => find_in(&cfi.debug_frame(), cfi, offset, svma, context),
+                SectionKind::EhFrame => {
+                    find_in(&cfi.eh_frame(), cfi, (offset, svma), context, n_bytes_left)
+                }
+                SectionKind::DebugFrame => find_in(
+                    &cfi.debug_frame(),
+                    cfi,
+                    (offset, svma),
+                    context,
+                    n_bytes_left,
+                ),
             }
         })
     }
@@ -240,11 +254,17 @@ impl PlainRow {
 fn find_in<'a, S: UnwindSection<Slice<'a>>>(
     section: &S,
     cfi: &Cfi,
-    offset: usize,
-    svma: u64,
+    (offset, svma): (usize, u64),
     context: &mut UnwindContext<usize>,
+    n_bytes_left: &mut usize,
 ) -> Option<Row> {
     let fde = fde_at(section, &cfi.bases, offset)?;
+    let n_bytes = fde.entry_len() + fde.cie().entry_len();
+    if n_bytes > *n_bytes_left {
+        *n_bytes_left = 0;
+        return None;
+    }
+    *n_bytes_left -= n_bytes;
     if !fde.contains(svma) || fde.cie().return_address_register() != X86_64::RA {
         return None;
     }

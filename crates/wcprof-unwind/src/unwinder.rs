@@ -99,6 +99,8 @@ pub struct Unwinder {
     context: UnwindContext<usize>,
     /// What searches for callers may still take for the stack that is being unwound.
     pub(crate) n_steps_left: u32,
+    /// Bytes of call frame information that may still be executed for it.
+    pub(crate) n_bytes_left: usize,
 }
 
 impl std::fmt::Debug for Unwinder {
@@ -119,6 +121,7 @@ impl Default for Unwinder {
             rows: Vec::new(),
             context: UnwindContext::new(),
             n_steps_left: 0,
+            n_bytes_left: 0,
         }
     }
 }
@@ -222,6 +225,10 @@ impl Unwinder {
             return (slot.step, slot.module);
         }
         let (step, module) = self.look_up_step(address, text);
+        if self.n_bytes_left == 0 {
+            // The next stack with this frame knows those below it, and gets further.
+            return (Step::End(StackEnd::TooManyFrames), module);
+        }
         self.slots[at] = Slot {
             address: lookup,
             is_return,
@@ -245,13 +252,14 @@ impl Unwinder {
         let Some(code) = entry.code.clone() else {
             return (Step::End(StackEnd::ModuleUnreadable), Some(key));
         };
-        let row = Row::find(&code, bias.to_svma(lookup).0, &mut self.context);
+        let (context, n_bytes_left) = (&mut self.context, &mut self.n_bytes_left);
+        let row = Row::find(&code, bias.to_svma(lookup).0, context, n_bytes_left);
         // Nothing calls these: the kernel lets a handler return to the start of a trampoline
         // (whose FDE glibc, but not others, begins one byte early), and makecontext lets a
         // coroutine return to the start of `__start_context`.
         if let FrameAddress::ReturnAddress(exact) = address {
             let svma = bias.to_svma(exact).0;
-            let exact_row = Row::find(&code, svma, &mut self.context);
+            let exact_row = Row::find(&code, svma, context, n_bytes_left);
             if let Some(exact_row) = exact_row.filter(|r| r.start == svma) {
                 if exact_row.signal {
                     return (self.keep_row(exact_row, code), Some(key));

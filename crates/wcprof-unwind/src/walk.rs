@@ -13,6 +13,10 @@ const START_CONTEXT: [u8; 3] = [0x48, 0x89, 0xdc];
 /// trials. Real stacks take hundreds.
 const MAX_STEPS: u32 = 16 << 10;
 
+/// Bytes of call frame information that are executed for one stack, beside what is known of its frames from others. A
+/// frame takes some hundred.
+const MAX_CFI_BYTES: usize = 256 << 10;
+
 /// Bounds on one unwinding.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct UnwindLimits {
@@ -70,6 +74,7 @@ impl Unwinder {
         stack.frames.clear();
         stack.n_guessed = 0;
         self.n_steps_left = MAX_STEPS;
+        self.n_bytes_left = MAX_CFI_BYTES;
         memory.took_unsure();
         let mut cursor = Cursor {
             address: FrameAddress::InstructionPointer(regs.ip),

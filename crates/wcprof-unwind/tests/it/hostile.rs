@@ -2,10 +2,11 @@
 
 use crate::common;
 
+use std::process::Command;
 use std::sync::{Arc, LazyLock};
 
 use common::{Dump, Files, Fixture};
-use object::{Object, ObjectSection};
+use object::{Object, ObjectSection, ObjectSymbol};
 use proptest::prelude::*;
 use wcprof_types::{Avma, LoadBias, StackEnd, UserRegs};
 use wcprof_unwind::{ModuleCode, StackCopy, UnwindLimits, Unwinder, UnwoundStack};
@@ -217,4 +218,46 @@ fn looks_at_code() {
     // Frame pointers are followed as before.
     assert_eq!(stack.frames.len(), limits.max_frames);
     assert!(n_looks < 50_000, "{n_looks}");
+}
+
+/// A function whose every address has a row of its own, at the end of 24 000 instructions.
+const LONG_ENTRY: &str = ".globl f\nf:\n.cfi_startproc\n.rept 8000\nnop\n.cfi_remember_state\n.cfi_restore_state\n.endr\nret\n\
+     .cfi_endproc\n";
+
+/// Check that a stack cannot ask for more than so much call frame information to be executed, and that the next one gets
+/// further.
+#[test]
+fn long_entries() {
+    let folder = tempfile::tempdir().unwrap();
+    let [source, library] = ["f.s", "f.so"].map(|name| folder.path().join(name));
+    std::fs::write(&source, LONG_ENTRY).unwrap();
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-nostdlib", "-o"])
+        .args([&library, &source]);
+    assert!(cc.status().expect("cc is installed").success());
+    let file = std::fs::read(&library).unwrap();
+    let elf = object::File::parse(&*file).unwrap();
+    let f = elf.symbol_by_name("f").unwrap().address();
+    let code = Arc::new(ModuleCode::parse(&file).unwrap());
+    let mut unwinder = Unwinder::default();
+    let whole = unwinder.add_module(Avma(0x100), Avma(0x10_0000), LoadBias(0), Some(code));
+    assert!(whole.is_some());
+    const BASE: u64 = 0x7fff_0000_0000;
+    let returns = (0..500).map(|n| f + 7000 + n);
+    let bytes: Vec<u8> = returns.flat_map(u64::to_le_bytes).collect();
+    let regs = UserRegs {
+        ip: Avma(f + 6999),
+        sp: Avma(BASE),
+        ..SAMPLE.dump.regs
+    };
+    let (mut stack, mut n_frames) = (UnwoundStack::default(), 0);
+    for _ in 0..3 {
+        let mut memory = StackCopy::new(Avma(BASE), &bytes, Avma(u64::MAX));
+        let limits = UnwindLimits::default();
+        unwinder.unwind(&regs, &mut memory, None, limits, &mut stack);
+        assert_eq!(stack.end, StackEnd::TooManyFrames);
+        let n_more = stack.frames.len() - n_frames;
+        assert!((2..20).contains(&n_more), "{n_frames} and {n_more} frames");
+        n_frames = stack.frames.len();
+    }
 }
