@@ -59,7 +59,9 @@ pub struct TickBatch {
 impl TickBatch {
     /// Bytes of memory, about.
     pub(crate) fn bytes(&self) -> usize {
+        let texts = self.threads.iter().map(ThreadTick::text_bytes);
         self.stacks.len()
+            + texts.sum::<usize>()
             + size_of_val(self.threads.as_slice())
             + size_of_val(self.timer_samples.as_slice())
             + size_of_val(self.locks.glances.as_slice())
@@ -117,6 +119,20 @@ pub struct ThreadTick {
     pub stack: StackCopy,
     /// The kernel's part of it, if asked for and known.
     pub kernel: KernelStack,
+}
+
+impl ThreadTick {
+    fn text_bytes(&self) -> usize {
+        let comm = self.comm.as_ref().map_or(0, String::len);
+        let wait = self.wait.as_ref().map_or(0, |wait| {
+            wait.kernel.len() + wait.fd.as_ref().map_or(0, |fd| fd.path.len())
+        });
+        let kernel = match &self.kernel {
+            KernelStack::Names(names) => names.iter().map(|n| n.len() + size_of::<String>()).sum(),
+            _ => 0,
+        };
+        comm + wait + kernel
+    }
 }
 
 /// What the kernel has counted of a thread since its birth.

@@ -7,8 +7,9 @@ use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
 use wcprof_types::lock::is_wait;
 use wcprof_types::{Avma, FdKind, FdTarget, Pid, Wait};
 
-/// Descriptors whose files' types are remembered; beyond that the memory is emptied.
+/// Descriptors whose files' types are remembered, and bytes of their names; beyond that the memory is emptied.
 const MAX_REMEMBERED: usize = 4096;
+const MAX_NAMES: usize = 1 << 20;
 /// Longer paths are cut.
 const MAX_PATH: usize = 4096;
 
@@ -20,6 +21,8 @@ pub struct FdCache {
     pid: Pid,
     /// Types of files, which cost another system call.
     files: HashMap<i32, FdTarget>,
+    /// Of those that are remembered, or were.
+    n_name_bytes: usize,
 }
 
 impl FdCache {
@@ -28,6 +31,7 @@ impl FdCache {
         Self {
             pid,
             files: HashMap::new(),
+            n_name_bytes: 0,
         }
     }
 
@@ -65,10 +69,12 @@ impl FdCache {
         {
             return known.clone();
         }
-        if self.files.len() >= MAX_REMEMBERED {
+        if self.files.len() >= MAX_REMEMBERED || self.n_name_bytes >= MAX_NAMES {
             self.files.clear();
+            self.n_name_bytes = 0;
         }
         let target = target_of(self.pid, fd, link);
+        self.n_name_bytes += target.path.len();
         self.files.insert(fd, target.clone());
         target
     }

@@ -22,15 +22,24 @@ pub(crate) struct Locks {
     runs: HashMap<Avma, LockLook>,
     /// Those that are over, in order.
     ready: Vec<LockLook>,
-    addresses: std::collections::HashSet<Avma>,
+    /// And whether they were met since others were forgotten.
+    addresses: HashMap<Avma, bool>,
 }
 
 impl Locks {
     /// The address, if it is one of those that are told apart.
     pub(crate) fn address(&mut self, address: Avma) -> Option<Avma> {
-        let known = self.addresses.contains(&address)
-            || (self.addresses.len() < MAX_ADDRESSES && self.addresses.insert(address));
-        known.then_some(address)
+        if self.addresses.len() >= MAX_ADDRESSES && !self.addresses.contains_key(&address) {
+            return None;
+        }
+        self.addresses.insert(address, true);
+        Some(address)
+    }
+
+    /// Forgets those that were not met since the last call.
+    pub(crate) fn forget(&mut self) {
+        self.addresses
+            .retain(|_, is_met| std::mem::replace(is_met, false));
     }
 
     /// Takes one look. `time` turns the sampler's clock into the trace's.
@@ -41,9 +50,10 @@ impl Locks {
         threads: &HashMap<(TargetId, Tid), ThreadState>,
         time: impl Fn(u64) -> TimeNs,
     ) {
-        if !self.addresses.contains(&glance.address) {
+        let Some(is_met) = self.addresses.get_mut(&glance.address) else {
             return;
-        }
+        };
+        *is_met = true;
         let tick_ns = glance.time.saturating_sub(glance.since);
         let owners = glance.owners.iter().filter_map(|owner| {
             let thread = threads.get(&(glance.target, owner.tid))?;
@@ -132,6 +142,26 @@ mod tests {
                 moved: false,
             }],
         }
+    }
+
+    /// Check that addresses which nobody meets any more make room for others, and that one which is looked at stays.
+    #[test]
+    fn forgotten() {
+        let mut locks = Locks::default();
+        let all = || (0..MAX_ADDRESSES as u64).map(Avma);
+        assert!(all().all(|address| locks.address(address).is_some()));
+        let new = Avma(u64::MAX);
+        assert_eq!(locks.address(new), None);
+        locks.forget();
+        assert_eq!(locks.address(new), None, "they were met until now");
+        let looked_at = LockGlance {
+            address: Avma(7),
+            ..glance(1, 1)
+        };
+        locks.glance(ProcessId(0), &looked_at, &HashMap::new(), TimeNs);
+        locks.forget();
+        assert_eq!(locks.addresses.len(), 1);
+        assert!(locks.address(new).is_some());
     }
 
     /// Check that the same found tick after tick is one entry, that another owner and a tick

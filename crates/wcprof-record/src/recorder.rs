@@ -124,7 +124,16 @@ impl Clock {
 struct Totals {
     stats: Stats,
     n_left_out: u64,
+    n_bare_waits: u64,
     state_ns: [u64; 3],
+}
+
+/// Leaves of a wait what few differ in.
+fn make_bare(wait: &mut Wait) {
+    wait.futex = None;
+    if let Some(fd) = &mut wait.fd {
+        fd.path.clear();
+    }
 }
 
 /// A moment of `CLOCK_MONOTONIC` that was a little while ago, in ns since 1970 (UTC).
@@ -637,7 +646,21 @@ impl<S: TraceSink> Recorder<S> {
                 name.clone_into(&mut fd.path);
             }
         }
+        if !self.writer.room().waits {
+            self.totals.n_bare_waits += 1;
+            make_bare(&mut wait);
+        }
         Ok(self.writer.intern_wait(wait)?)
+    }
+
+    /// What the trace had no room for, since the targets have too many different ones.
+    pub fn crowded(&self) -> Option<String> {
+        let (n_waits, n_stacks) = (self.totals.n_bare_waits, self.stacks.n_bare);
+        (n_waits + n_stacks > 0).then(|| {
+            format!(
+                "the trace has no room for more: {n_stacks} stacks have no frames, and {n_waits} waits no file and no lock"
+            )
+        })
     }
 
     /// Unwinds one copy of a thread's stack; see [`Stacks::unwind`].

@@ -34,6 +34,8 @@ pub(crate) struct Stacks {
     /// Leaves of the stacks met so far, to which the kernel's part is added; `None` without one.
     leaves: Option<HashMap<StackId, (Option<NodeId>, StackEnd)>>,
     replay: Replay,
+    /// Stacks for which the trace had no room.
+    pub(crate) n_bare: u64,
     // Memory that each unwinding uses again.
     unwound: UnwoundStack,
     reads: Reads,
@@ -61,6 +63,12 @@ impl Stacks {
         let mut begin = process.begin(&copy.regs, &mut self.replay);
         if let Some((stack, end)) = self.replay.find(&begin, bytes) {
             self.count(end);
+            return Ok((stack, None));
+        }
+        if !sink.room().stacks {
+            self.n_bare += 1;
+            self.count(StackEnd::TooManyFrames);
+            let stack = self.intern(Vec::new(), StackEnd::TooManyFrames, sink)?;
             return Ok((stack, None));
         }
         process.unwind(copy, bytes, &mut self.reads, &mut self.unwound);
@@ -140,6 +148,9 @@ impl Stacks {
         let Some(&(mut leaf, end)) = known else {
             return Ok(stack);
         };
+        if !sink.room().stacks {
+            return Ok(stack);
+        }
         for frame in kernel_frames(kernel, all) {
             let frame = sink.intern_frame(frame)?;
             leaf = Some(sink.intern_node(leaf, frame)?);

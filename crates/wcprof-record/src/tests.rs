@@ -11,9 +11,10 @@ use wcprof_capture::{
 };
 use wcprof_host::Target;
 use wcprof_host::sys::keep_capabilities;
+use wcprof_trace::limits::MAX_WAITS;
 use wcprof_trace::model::{Header, Trace};
-use wcprof_trace::{TraceReader, TraceWriter};
-use wcprof_types::{Pid, Sched, Tid};
+use wcprof_trace::{TraceReader, TraceSink, TraceWriter};
+use wcprof_types::{Avma, FdKind, FdTarget, Pid, Sched, Tid, Wait};
 
 use crate::{Recorder, RecorderOptions};
 
@@ -59,15 +60,20 @@ fn recorder() -> Recorder<TraceWriter<Vec<u8>>> {
     Recorder::new(&[own()], writer, options).unwrap()
 }
 
+/// The same, at time 1 ms.
+fn begun() -> Recorder<TraceWriter<Vec<u8>>> {
+    let mut recorder = recorder();
+    let batch = TickBatch {
+        time: MS,
+        ..TickBatch::default()
+    };
+    recorder.batch(&batch).unwrap();
+    recorder
+}
+
 /// The trace of these batches, the first of which begins at time 1 ms.
 fn trace(batches: &[TickBatch]) -> Trace {
-    let mut recorder = recorder();
-    recorder
-        .batch(&TickBatch {
-            time: MS,
-            ..TickBatch::default()
-        })
-        .unwrap();
+    let mut recorder = begun();
     for batch in batches {
         recorder.batch(batch).unwrap();
     }
@@ -193,4 +199,53 @@ fn modules_again() {
         reader.read_all().unwrap().0.tables.modules.len()
     };
     assert_eq!(n_modules(false), 2 * n_modules(true));
+}
+
+/// Check that a recording goes on when a table is nearly full: a wait has neither its file nor its lock then, and that is
+/// said.
+#[test]
+fn full_of_waits() {
+    let futex = |n: usize| Wait {
+        futex: Some(Avma(n as u64)),
+        ..Wait::default()
+    };
+    let mut recorder = begun();
+    let mut n = 0;
+    while recorder.writer.room().waits {
+        recorder.writer.intern_wait(futex(n)).unwrap();
+        n += 1;
+    }
+    assert!(n > MAX_WAITS / 2 && recorder.crowded().is_none());
+    let fd = FdTarget {
+        kind: FdKind::Regular,
+        path: "/a/new/one".to_owned(),
+    };
+    let waits = |time: u64, since| ThreadTick {
+        sched: Sched::Blocked,
+        stack: StackCopy::NoUserStack,
+        wait: Some(Wait {
+            fd: Some(fd.clone()),
+            ..futex(n)
+        }),
+        ..tick(0, time, since, 0)
+    };
+    recorder
+        .batch(&TickBatch {
+            time: 20 * MS,
+            threads: vec![waits(10 * MS, Some(MS)), waits(20 * MS, None)],
+            ..TickBatch::default()
+        })
+        .unwrap();
+    assert!(recorder.crowded().is_some());
+    let bytes = recorder.finish("test").writer.into_inner();
+    let trace = TraceReader::from_reader(bytes.as_slice()).unwrap();
+    let trace = trace.read_all().unwrap().0;
+    let of_spans = trace.spans.iter().filter_map(|span| span.wait);
+    let bare: Vec<&Wait> = of_spans
+        .map(|id| &trace.tables.waits[id.0 as usize])
+        .collect();
+    let is_bare = |wait: &&Wait| {
+        wait.futex.is_none() && wait.fd.as_ref().is_some_and(|fd| fd.path.is_empty())
+    };
+    assert!(!bare.is_empty() && bare.iter().all(is_bare), "{bare:?}");
 }

@@ -39,7 +39,7 @@ pub use format::{FILE_HEADER_BYTES, FORMAT_MINOR, FORMAT_VERSION};
 pub use joins::{Joins, Overlap, Repeated};
 pub use merge::{Align, MergeLosses, merge, merged_header};
 pub use reader::{Ending, TraceReader};
-pub use sink::TraceSink;
+pub use sink::{Room, TraceSink};
 pub use stack_sets::StackSets;
 pub use whole::Ids;
 pub use writer::TraceWriter;

@@ -9,6 +9,15 @@ use crate::model::{
     ProcessEnd, ProcessId, Span, StackId, Stats, ThreadId, WaitId,
 };
 
+/// What there is room for: some ten thousand more of each kind.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Room {
+    /// Stacks that nothing was like.
+    pub stacks: bool,
+    /// Waits.
+    pub waits: bool,
+}
+
 /// What takes the parts of a recording, in the order in which they become known.
 ///
 /// A sink may forget what it no longer needs, but only in [`sweep`](Self::sweep): whoever remembers
@@ -52,6 +61,9 @@ pub trait TraceSink {
         end: TimeNs,
         n_ticks: u64,
     ) -> Result<(), TraceError>;
+
+    /// Of what many more can come. A recording ends where a table is full.
+    fn room(&self) -> Room;
 
     /// The id of a frame; equal frames have one id.
     fn intern_frame(&mut self, frame: Frame) -> Result<FrameId, TraceError>;

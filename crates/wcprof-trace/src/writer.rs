@@ -29,7 +29,7 @@ use crate::model::{
 use crate::names::{pack_local_names, pack_symbols};
 use crate::output::Output;
 use crate::pending::Pending;
-use crate::sink::TraceSink;
+use crate::sink::{Room, TraceSink};
 
 /// Uncompressed bytes that are collected before a block is written without being asked.
 const FLUSH_BYTES: usize = 2 << 20;
@@ -423,6 +423,19 @@ impl<W: Write> TraceSink for TraceWriter<W> {
             self.threads.changed.push(thread);
         }
         Ok(())
+    }
+
+    fn room(&self) -> Room {
+        // The rest is for threads, modules and their names.
+        let n_bytes = self.pending.packed + self.pending.len();
+        let has_bytes = n_bytes < TABLE_BYTES - TABLE_BYTES / 8;
+        let has_room = |table: Table| has_bytes && table.has_room(self.sizes.get(table));
+        Room {
+            stacks: [Table::Frames, Table::Nodes, Table::Stacks]
+                .into_iter()
+                .all(has_room),
+            waits: has_room(Table::Waits),
+        }
     }
 
     fn intern_frame(&mut self, frame: Frame) -> Result<FrameId, TraceError> {

@@ -214,6 +214,9 @@ impl<S: TraceSink> Running<S> {
             message!("wcprof: {remark}");
         }
         print_left_out(recorder.n_left_out());
+        if let Some(crowded) = recorder.crowded() {
+            message!("wcprof: {crowded}");
+        }
         for note in self.pulse.notes() {
             message!("wcprof: {note}");
         }

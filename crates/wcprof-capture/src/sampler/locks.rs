@@ -9,6 +9,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use nix::errno::Errno;
 use wcprof_types::lock::{FutexWords, OWNER_WORDS, WORD_BYTES, is_pi_lock, is_wait};
 use wcprof_types::{Avma, Pid, Sched, Tid};
 
@@ -159,20 +160,38 @@ impl LockWatch {
         let looks = self.next_looks();
         batch.counts.n_locks_skipped += std::mem::take(&mut self.n_skipped);
         for address in looks {
-            let mut bytes = [0; WORD_BYTES];
-            let Ok(n) = self.pulse.read((pid, Tid(0)), Avma(address), &mut bytes) else {
-                // Not permitted, or gone: the next tick says which.
-                self.refused = true;
-                return;
+            let Some(words) = self.words(pid, address) else {
+                continue;
             };
             let look = Look {
                 target,
                 tick: (since, batch.time),
                 address: Avma(address),
-                words: FutexWords::from_bytes(&bytes[..n]).unwrap_or_default(),
+                words,
                 fresh: &fresh,
             };
             self.note(&look, slots, snapshots, batch);
+        }
+    }
+
+    /// The memory of a lock.
+    fn words(&mut self, pid: Pid, address: u64) -> Option<FutexWords> {
+        let mut bytes = [0; WORD_BYTES];
+        if self.refused {
+            return None;
+        }
+        match self.pulse.read((pid, Tid(0)), Avma(address), &mut bytes) {
+            Ok(n) => Some(FutexWords::from_bytes(&bytes[..n]).unwrap_or_default()),
+            // Other memory took too long at this tick.
+            Err(Errno::EAGAIN) => {
+                self.n_skipped += 1;
+                None
+            }
+            // Not permitted, or gone: the next tick says which.
+            Err(_) => {
+                self.refused = true;
+                None
+            }
         }
     }
 
@@ -284,6 +303,24 @@ mod tests {
             args: [16, 128, 2],
         });
         assert_eq!(lock_of(Sched::Blocked, read), None);
+    }
+
+    /// Check that a tick at which other memory was late costs one look, and is counted; a process that may not be read costs
+    /// all of them.
+    #[test]
+    fn unread() {
+        let pulse: Arc<Pulse> = Arc::default();
+        let own = Pid(std::process::id().cast_signed());
+        let mut watch = LockWatch::new(own, Arc::clone(&pulse));
+        let word = [7_u64; 8];
+        let address = word.as_ptr().addr() as u64;
+        pulse.pretend_late();
+        assert_eq!(watch.words(own, address), None);
+        assert_eq!((watch.n_skipped, watch.refused), (1, false));
+        pulse.begin();
+        assert!(watch.words(own, address).is_some());
+        assert_eq!(watch.words(Pid(i32::MAX), address), None);
+        assert!(watch.refused && watch.words(own, address).is_none());
     }
 
     /// Check that a lock is looked at as long as a thread waits for it, in turn where there are

@@ -212,6 +212,12 @@ impl Pulse {
         slow.into_iter().chain(disturbed).collect()
     }
 
+    /// As if reads had taken long at this tick.
+    #[cfg(test)]
+    pub(super) fn pretend_late(&self) {
+        self.waited_ns.store(MAX_WAIT_NS, Ordering::Relaxed);
+    }
+
     fn stuck(&self) -> Stuck {
         let address = self.address.load(Ordering::Relaxed);
         let pid = Pid(self.pid.load(Ordering::Relaxed));
@@ -379,7 +385,7 @@ mod tests {
             )
         };
         assert_eq!(read(), Ok(8));
-        pulse.waited_ns.store(MAX_WAIT_NS, Ordering::Relaxed);
+        pulse.pretend_late();
         assert_eq!(read(), Err(Errno::EAGAIN));
         pulse.begin();
         assert_eq!(read(), Ok(8));

@@ -40,6 +40,9 @@ const TABLES: [(u8, &str, &str, usize); N_TABLES] = [
     (section::COUNTERS, "counter", "counters", MAX_COUNTERS),
 ];
 
+/// Entries of a table that are left for what must come.
+const RESERVE: usize = 1 << 16;
+
 impl Table {
     /// All of them, in the order of their sizes in a file.
     pub(crate) const ALL: [Self; N_TABLES] = [
@@ -61,6 +64,11 @@ impl Table {
     /// What its entries are called in errors.
     pub(crate) fn what(self) -> &'static str {
         TABLES[self as usize].2
+    }
+
+    /// Whether there is room for many more than `n` entries: one stack may take thousands.
+    pub(crate) fn has_room(self, n: usize) -> bool {
+        self.check_len(n + RESERVE).is_ok()
     }
 
     /// Refuses more entries than a trace may have.

@@ -145,6 +145,8 @@ impl OpenChunk {
         // full chunk is closed before the counts are brought up to its time.
         let mut before = stats.clone();
         before.duration = facts.end;
+        // Those of the recording tell as well.
+        before.rate_changes = Vec::new();
         self.facts = Facts {
             before,
             end: facts.end,

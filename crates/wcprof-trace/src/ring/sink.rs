@@ -1,8 +1,9 @@
 //! A recording to the ring that keeps its most recent time.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use foldhash::fast::RandomState as FastState;
 use wcprof_types::{CounterName, StackEnd, Tid, TimeNs, Wait};
 use zstd::bulk::Compressor;
 
@@ -18,7 +19,7 @@ use crate::model::{
     CounterId, CounterReading, Frame, FrameId, Header, LockLook, Module, ModuleId, NodeId, Process,
     ProcessEnd, ProcessId, Span, Stack, StackId, StackNode, Stats, Thread, ThreadId, WaitId,
 };
-use crate::sink::TraceSink;
+use crate::sink::{Room, TraceSink};
 
 /// Uncompressed bytes of spans after which a chunk is closed without being asked.
 const CHUNK_BYTES: usize = 2 << 20;
@@ -33,6 +34,8 @@ pub struct Ring {
     setups: Vec<String>,
     pub(super) tables: RingTables,
     pub(super) chunks: VecDeque<Arc<Chunk>>,
+    /// In how many of them a thread is.
+    n_chunks_of: HashMap<u32, u32, FastState>,
     open: OpenChunk,
     zstd: Compressor<'static>,
     stats: Stats,
@@ -55,6 +58,7 @@ impl Ring {
             setups,
             tables: RingTables::default(),
             chunks: VecDeque::new(),
+            n_chunks_of: HashMap::default(),
             open: OpenChunk::default(),
             zstd: Compressor::new(COMPRESSION_LEVEL).map_err(TraceError::Write)?,
             stats: Stats::default(),
@@ -108,19 +112,38 @@ impl Ring {
 
     fn close_chunk(&mut self) -> Result<(), TraceError> {
         let chunk = self.open.close(&mut self.zstd, &self.stats)?;
+        for &thread in &chunk.facts.threads {
+            *self.n_chunks_of.entry(thread).or_default() += 1;
+        }
         self.chunks.push_back(chunk);
         let from = self.wanted_from();
         while self.chunks.front().is_some_and(|c| c.facts.end <= from) {
-            self.chunks.pop_front();
+            self.drop_chunk();
         }
         Ok(())
     }
 
+    /// Forgets the oldest chunk.
+    fn drop_chunk(&mut self) {
+        let Some(chunk) = self.chunks.pop_front() else {
+            return;
+        };
+        for thread in &chunk.facts.threads {
+            if let Some(n) = self.n_chunks_of.get_mut(thread) {
+                *n -= 1;
+                if *n == 0 {
+                    self.n_chunks_of.remove(thread);
+                }
+            }
+        }
+    }
+
     /// Forgets what has ended before all that is kept.
     fn drop_ended(&mut self) {
-        let threads = self.chunks.iter().flat_map(|chunk| &chunk.facts.threads);
+        let n_chunks_of = &self.n_chunks_of;
+        let start = self.start();
         self.tables
-            .drop_ended(self.start(), &threads.copied().collect());
+            .drop_ended(start, |thread| n_chunks_of.contains_key(&thread));
     }
 
     /// Forgets what neither chunks nor `held` refer to.
@@ -202,6 +225,20 @@ impl TraceSink for Ring {
         let known = &mut self.tables.thread(thread)?.thread;
         (known.start, known.end, known.n_ticks) = (start, end.max(start), n_ticks);
         Ok(())
+    }
+
+    fn room(&self) -> Room {
+        let RingTables {
+            frames,
+            nodes,
+            stacks,
+            waits,
+            ..
+        } = &self.tables;
+        Room {
+            stacks: frames.has_room() && nodes.has_room() && stacks.has_room(),
+            waits: waits.has_room(),
+        }
     }
 
     fn intern_frame(&mut self, frame: Frame) -> Result<FrameId, TraceError> {
@@ -309,7 +346,9 @@ impl TraceSink for Ring {
         self.drop_unused(held);
         while self.bytes() > self.options.max_bytes && self.chunks.len() > 1 {
             // A tenth of the time at once, so that this is not done again at the next flush.
-            self.chunks.drain(..self.chunks.len().div_ceil(10));
+            for _ in 0..self.chunks.len().div_ceil(10) {
+                self.drop_chunk();
+            }
             self.n_shortened += 1;
             self.drop_ended();
             self.drop_unused(held);

@@ -56,6 +56,10 @@ impl<T: Entry + Eq + Hash> Table<T> {
         Ok(id)
     }
 
+    pub(crate) fn has_room(&self) -> bool {
+        T::TABLE.has_room(self.ids.len())
+    }
+
     pub(crate) fn get(&self, id: u32) -> Option<&T> {
         self.values.get(id as usize)?.as_ref()
     }

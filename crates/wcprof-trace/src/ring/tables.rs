@@ -144,14 +144,11 @@ impl RingTables {
     }
 
     /// Forgets threads and processes that ended before `from`, where all that is kept begins;
-    /// `used` are the threads of kept spans.
-    pub(super) fn drop_ended(&mut self, from: TimeNs, used: &IdSet) {
+    /// `is_used` tells threads of kept spans.
+    pub(super) fn drop_ended(&mut self, from: TimeNs, is_used: impl Fn(u32) -> bool) {
         let mut populated = BTreeSet::new();
         for (id, slot) in (0..).zip(&mut self.threads) {
-            if slot
-                .as_ref()
-                .is_some_and(|t| t.ended && !used.contains(&id))
-            {
+            if slot.as_ref().is_some_and(|t| t.ended && !is_used(id)) {
                 *slot = None;
                 self.free_threads.push(id);
             }

@@ -8,7 +8,7 @@ use crate::limits::{
 };
 use crate::model::{Process, ThreadId, Trace};
 use crate::reader::Ending;
-use crate::sink::TraceSink;
+use crate::sink::{Room, TraceSink};
 use crate::{TraceReader, TraceWriter};
 
 /// A trace with one thread, and the thread.
@@ -59,7 +59,13 @@ fn names_of_a_thread() {
 fn full_tables() {
     let (mut writer, thread) = one_thread();
     writer.flush().unwrap();
+    let both = |has| Room {
+        stacks: has,
+        waits: has,
+    };
+    assert_eq!(writer.room(), both(true));
     writer.pretend_packed(MAX_TABLE_BYTES - MAX_BLOCK_BYTES - STRING_BYTES);
+    assert_eq!(writer.room(), both(false));
     writer.thread_name(thread, TimeNs(1), "n1").unwrap();
     let full = writer.thread_name(thread, TimeNs(2), "n2").unwrap_err();
     assert!(full.to_string().contains("bytes of tables"), "{full}");
