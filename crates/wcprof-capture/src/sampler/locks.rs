@@ -37,6 +37,8 @@ pub(super) struct LockWatch {
     fresh: Vec<(Tid, u64, u64)>,
     /// Threads by their numbers in the target's own pid namespace; `None` where both are the same.
     by_own: Option<TidMap<Tid>>,
+    /// And the other way round.
+    own_of: TidMap<Tid>,
     n_skipped: u64,
     /// The target's memory cannot be read.
     refused: bool,
@@ -74,14 +76,18 @@ impl LockWatch {
         let by_own = self.by_own.as_mut()?;
         let own = own_tid(pid, tid)?;
         by_own.insert(own, tid);
+        self.own_of.insert(tid, own);
         Some(own)
     }
 
     /// Forgets a thread that has exited.
     pub(super) fn exited(&mut self, tid: Tid, slot: &Slot) {
         self.leave(slot.lock);
-        if let Some(by_own) = &mut self.by_own {
-            by_own.retain(|_, known| *known != tid);
+        if let (Some(by_own), Some(own)) = (&mut self.by_own, self.own_of.remove(&tid))
+            // Another thread may have the number by now.
+            && by_own.get(&own) == Some(&tid)
+        {
+            by_own.remove(&own);
         }
     }
 
