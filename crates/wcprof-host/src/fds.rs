@@ -75,7 +75,8 @@ impl FdCache {
         }
         let target = target_of(self.pid, fd, link);
         self.n_name_bytes += target.path.len();
-        self.files.insert(fd, target.clone());
+        let before = self.files.insert(fd, target.clone());
+        self.n_name_bytes -= before.map_or(0, |before| before.path.len());
         target
     }
 }

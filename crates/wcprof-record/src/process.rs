@@ -79,9 +79,8 @@ impl ProcessState {
         }
     }
 
-    /// Forgets ids of frames and stacks, what addresses mean, and locks that nobody waits for.
+    /// Forgets ids of frames and stacks, and what addresses mean.
     pub(crate) fn forget(&mut self) {
-        self.locks.forget();
         self.frame_ids.clear();
         self.address_space = None;
     }

@@ -88,8 +88,11 @@ impl Processes {
         n_before - self.ended.len()
     }
 
-    /// Forgets ids of frames and stacks.
+    /// Forgets ids of frames and stacks, and locks that nobody waits for.
     pub(crate) fn forget(&mut self) {
-        self.live.values_mut().for_each(|process| process.forget());
+        for process in self.live.values_mut() {
+            process.locks.forget();
+            process.forget();
+        }
     }
 }

@@ -85,7 +85,10 @@ impl Stacks {
             root_first.push(process.frame(&self.unwound, i, sink, &mut self.unmapped)?);
         }
         let stack = self.intern(root_first, end, sink)?;
-        self.replay.remember(&begin, &self.reads, stack, end);
+        // One that was cut may get further with what is known of its frames by now.
+        if end != StackEnd::TooManyFrames {
+            self.replay.remember(&begin, &self.reads, stack, end);
+        }
         let unwinding = Unwinding {
             sp: copy.regs.sp,
             copied: bytes.len(),
@@ -138,7 +141,7 @@ impl Stacks {
     /// The same stack with the kernel's part on its leaf side; `all` are the bytes of all stacks of
     /// the batch.
     pub(crate) fn add_kernel(
-        &self,
+        &mut self,
         stack: StackId,
         kernel: &KernelStack,
         all: &[u8],
@@ -149,6 +152,7 @@ impl Stacks {
             return Ok(stack);
         };
         if !sink.room().stacks {
+            self.n_bare += 1;
             return Ok(stack);
         }
         for frame in kernel_frames(kernel, all) {

@@ -62,6 +62,9 @@ pub trait TraceSink {
         n_ticks: u64,
     ) -> Result<(), TraceError>;
 
+    /// The id of a wait that has one.
+    fn known_wait(&self, wait: &Wait) -> Option<WaitId>;
+
     /// Of what many more can come. A recording ends where a table is full.
     fn room(&self) -> Room;
 

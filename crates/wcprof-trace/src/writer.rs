@@ -56,13 +56,21 @@ pub struct TraceWriter<W: Write> {
     packed_sizes: Sizes,
     interned: Interned,
     threads: Threads,
-    /// What the next look at a lock is written as the difference from.
-    look_before: locks::Before,
-    n_looks: usize,
+    looks: Looks,
     /// What the next reading of counters is written as the difference from.
     counters_before: counters::Before,
     stats: Option<Stats>,
     finished: bool,
+}
+
+/// Looks at locks.
+#[derive(Default)]
+struct Looks {
+    n: usize,
+    /// Those that were left out since the last block.
+    n_skipped: u64,
+    /// What the next one is written as the difference from.
+    before: locks::Before,
 }
 
 #[derive(Debug, Default)]
@@ -123,8 +131,7 @@ impl<W: Write> TraceWriter<W> {
             packed_sizes: Sizes::default(),
             interned: Interned::default(),
             threads: Threads::default(),
-            look_before: locks::Before::default(),
-            n_looks: 0,
+            looks: Looks::default(),
             counters_before: counters::Before::default(),
             stats: None,
             finished: false,
@@ -226,7 +233,7 @@ impl<W: Write> TraceWriter<W> {
     fn put_lock_fact(&mut self, fact: Fact) -> Result<(), TraceError> {
         self.make_room()?;
         let out = self.pending.section(section::LOCKS);
-        Ok(locks::put(out, &self.sizes, fact, &mut self.look_before)?)
+        Ok(locks::put(out, &self.sizes, fact, &mut self.looks.before)?)
     }
 
     /// Adds an entry to its table: its id.
@@ -288,7 +295,12 @@ impl<W: Write> TraceWriter<W> {
             let mut seen = seen[thread.0 as usize];
             write_entry(out, &self.sizes, |c| facts::seen(c, &mut seen, &mut before))?;
         }
-        self.look_before = locks::Before::default();
+        if self.looks.n_skipped > 0 {
+            let skipped = Fact::Skipped(std::mem::take(&mut self.looks.n_skipped));
+            let out = self.pending.section(section::LOCKS);
+            locks::put(out, &self.sizes, skipped, &mut self.looks.before)?;
+        }
+        self.looks.before = locks::Before::default();
         self.counters_before.restart();
         let tables = self.pending.take_sections()?;
         self.pack_tables(&tables)?;
@@ -425,6 +437,10 @@ impl<W: Write> TraceSink for TraceWriter<W> {
         Ok(())
     }
 
+    fn known_wait(&self, wait: &Wait) -> Option<WaitId> {
+        self.interned.waits.get(wait).copied().map(WaitId)
+    }
+
     fn room(&self) -> Room {
         // The rest is for threads, modules and their names.
         let n_bytes = self.pending.packed + self.pending.len();
@@ -466,16 +482,18 @@ impl<W: Write> TraceSink for TraceWriter<W> {
     }
 
     fn lock_look(&mut self, look: &LockLook) -> Result<(), TraceError> {
-        if self.n_looks >= limits::MAX_LOOKS {
-            return self.put_lock_fact(Fact::Skipped(look.n_looks.into()));
+        if self.looks.n >= limits::MAX_LOOKS {
+            return self.locks_skipped(look.n_looks.into());
         }
         self.put_lock_fact(Fact::Look(look.clone()))?;
-        self.n_looks += 1;
+        self.looks.n += 1;
         Ok(())
     }
 
     fn locks_skipped(&mut self, n: u64) -> Result<(), TraceError> {
-        self.put_lock_fact(Fact::Skipped(n))
+        // One entry a block: there may be millions.
+        self.looks.n_skipped = self.looks.n_skipped.saturating_add(n);
+        Ok(())
     }
 
     fn own_tid(&mut self, thread: ThreadId, own: Tid) -> Result<(), TraceError> {
@@ -483,9 +501,9 @@ impl<W: Write> TraceSink for TraceWriter<W> {
     }
 
     fn waiter_moved(&mut self, thread: ThreadId, tick: TimeNs) -> Result<(), TraceError> {
-        if self.n_looks < limits::MAX_LOOKS {
+        if self.looks.n < limits::MAX_LOOKS {
             self.put_lock_fact(Fact::Moved(thread, tick))?;
-            self.n_looks += 1;
+            self.looks.n += 1;
         }
         Ok(())
     }

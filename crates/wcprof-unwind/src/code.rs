@@ -162,6 +162,11 @@ impl ModuleCode {
         self.sections().find_map(|c| c.function_start(svma.0))
     }
 
+    /// Whether an FDE begins at an address.
+    pub(crate) fn has_fde_at(&self, svma: Svma) -> bool {
+        self.sections().any(|c| c.has_fde_at(svma.0))
+    }
+
     /// FDEs that can be used. Left out are damaged and over-long ones, and those for addresses outside the
     /// code (a linker leaves such ones in `.debug_frame` for functions that it dropped).
     pub fn n_fdes(&self) -> usize {

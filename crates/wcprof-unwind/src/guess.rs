@@ -44,7 +44,8 @@ enum Evidence {
 impl Unwinder {
     /// Whether searches for this stack have so many steps left, which are taken.
     fn take_steps(&mut self, n: u32) -> bool {
-        let has_left = self.n_steps_left >= n;
+        // A trial that could not be finished is no reason to take another candidate.
+        let has_left = self.n_steps_left >= n && self.n_bytes_left > 0;
         self.n_steps_left = self.n_steps_left.saturating_sub(n);
         has_left
     }

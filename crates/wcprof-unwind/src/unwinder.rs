@@ -257,7 +257,9 @@ impl Unwinder {
         // Nothing calls these: the kernel lets a handler return to the start of a trampoline
         // (whose FDE glibc, but not others, begins one byte early), and makecontext lets a
         // coroutine return to the start of `__start_context`.
-        if let FrameAddress::ReturnAddress(exact) = address {
+        if let FrameAddress::ReturnAddress(exact) = address
+            && code.has_fde_at(bias.to_svma(exact))
+        {
             let svma = bias.to_svma(exact).0;
             let exact_row = Row::find(&code, svma, context, n_bytes_left);
             if let Some(exact_row) = exact_row.filter(|r| r.start == svma) {

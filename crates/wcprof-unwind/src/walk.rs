@@ -15,7 +15,7 @@ const MAX_STEPS: u32 = 16 << 10;
 
 /// Bytes of call frame information that are executed for one stack, beside what is known of its frames from others. A
 /// frame takes some hundred.
-const MAX_CFI_BYTES: usize = 256 << 10;
+const MAX_CFI_BYTES: usize = 1 << 20;
 
 /// Bounds on one unwinding.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -138,6 +138,9 @@ impl Unwinder {
             }
             cursor = caller;
         };
+        if self.n_bytes_left == 0 {
+            stack.end = StackEnd::TooManyFrames;
+        }
     }
 
     /// Whether an address from an unsure source can be where a call returns to. What the kernel

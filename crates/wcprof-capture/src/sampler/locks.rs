@@ -163,9 +163,7 @@ impl LockWatch {
         if !self.is_looking() {
             return;
         }
-        let looks = self.next_looks();
-        batch.counts.n_locks_skipped += std::mem::take(&mut self.n_skipped);
-        for address in looks {
+        for address in self.next_looks() {
             let Some(words) = self.words(pid, address) else {
                 continue;
             };
@@ -178,6 +176,7 @@ impl LockWatch {
             };
             self.note(&look, slots, snapshots, batch);
         }
+        batch.counts.n_locks_skipped += std::mem::take(&mut self.n_skipped);
     }
 
     /// The memory of a lock.

@@ -227,6 +227,10 @@ impl TraceSink for Ring {
         Ok(())
     }
 
+    fn known_wait(&self, wait: &Wait) -> Option<WaitId> {
+        self.tables.waits.known(wait).map(WaitId)
+    }
+
     fn room(&self) -> Room {
         let RingTables {
             frames,

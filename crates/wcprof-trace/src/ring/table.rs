@@ -56,6 +56,10 @@ impl<T: Entry + Eq + Hash> Table<T> {
         Ok(id)
     }
 
+    pub(crate) fn known(&self, value: &T) -> Option<u32> {
+        self.ids.get(value).copied()
+    }
+
     pub(crate) fn has_room(&self) -> bool {
         T::TABLE.has_room(self.ids.len())
     }
