@@ -231,15 +231,8 @@ fn too_large() {
     let folder = tempfile::tempdir().expect("temporary folder");
     let trace = folder.path().join("t.wct");
     let attach = Attach::new(Engine::ProcfsOnly, target.pid()).seconds(0.0);
-    let attach = attach.command(&trace);
-    let output = Command::new("prlimit")
-        .arg("--fsize=80000")
-        .arg(attach.get_program())
-        .args(attach.get_args())
-        .env_remove("DEBUGINFOD_URLS")
-        .stdin(Stdio::null())
-        .output()
-        .expect("prlimit starts");
+    let attach = attach.limit("--fsize=80000");
+    let output = attach.command(&trace).output().expect("prlimit starts");
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("File too large (os error 27)"), "{said}");

@@ -204,7 +204,7 @@ fn held(wcprof: i32) -> (usize, u64) {
 pub(crate) fn short_lived(engine: Engine) {
     let mut shell = RemoteProcess::start_command(Command::new("sh").args(["-c", SHORT_LIVED]));
     let attach = Attach::new(engine, shell.pid()).flags(&["--children", "--raw"]);
-    let attach = attach.max_files(1024);
+    let attach = attach.limit("--nofile=1024");
     let (child, folder) = attach.seconds(0.0).spawn();
     wait_for_trace(&folder);
     let mut run = |n: u32| {

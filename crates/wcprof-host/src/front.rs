@@ -175,16 +175,16 @@ fn wait(child: Pid, mut result: PipeReader, signals: &SignalFd) -> u8 {
 
 /// Waits for the child's end, but for no other's.
 fn leave(child: Pid) {
-    let mut has_ended = ended(child, END_TIMEOUT).is_some();
-    // It only has no CPU, or much memory.
-    while !has_ended && has_runnable_thread(wcprof_types::Pid(child.as_raw_pid())) {
-        has_ended = ended(child, END_TIMEOUT).is_some();
-    }
-    if !has_ended {
+    while ended(child, END_TIMEOUT).is_none() {
+        // It only has no CPU, or much memory.
+        if has_runnable_thread(wcprof_types::Pid(child.as_raw_pid())) {
+            continue;
+        }
         let _ = writeln!(
             io::stderr(),
             "wcprof: process {child} is left behind: it ends when the file server that it waits for answers or ends"
         );
+        return;
     }
 }
 

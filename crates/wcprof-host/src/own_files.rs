@@ -26,11 +26,12 @@ pub fn is_own(metadata: &Metadata) -> bool {
 pub fn check_place(dir: &Path) -> io::Result<()> {
     let refused = || io::Error::from(io::ErrorKind::PermissionDenied);
     let existing = dir.ancestors().find(|d| d.exists()).ok_or_else(refused)?;
-    let mut on_the_way = existing.ancestors().map(fs::symlink_metadata);
-    let are_trusted = on_the_way.try_fold(true, |all, entry| {
-        Ok::<_, io::Error>(all && is_trusted(entry?.uid()))
-    });
-    match are_trusted? && is_own(&fs::metadata(existing)?) {
+    for on_the_way in existing.ancestors() {
+        if !is_trusted(fs::symlink_metadata(on_the_way)?.uid()) {
+            return Err(refused());
+        }
+    }
+    match is_own(&fs::metadata(existing)?) {
         true => Ok(()),
         false => Err(refused()),
     }

@@ -86,6 +86,14 @@ pub(crate) fn affinity(tid: Tid) -> Option<Option<BTreeSet<u32>>> {
     }))
 }
 
+/// Lets the calling thread run on one CPU alone.
+#[cfg(test)]
+pub(crate) fn pin(cpu: u32) {
+    let mut only = nix::sched::CpuSet::new();
+    only.set(cpu as usize).unwrap();
+    nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &only).unwrap();
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,9 +138,7 @@ mod tests {
             let own = Tid(nix::unistd::gettid().as_raw());
             let before = affinity(own).unwrap().unwrap();
             let first = *before.first().unwrap();
-            let mut mask = nix::sched::CpuSet::new();
-            mask.set(first as usize).unwrap();
-            nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &mask).unwrap();
+            pin(first);
             (first, of_thread(&online_cpus(), own))
         });
         let (first, cpus) = pinned.join().unwrap();

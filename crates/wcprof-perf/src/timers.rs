@@ -389,11 +389,10 @@ impl PerfSampler {
 
 #[cfg(test)]
 mod tests {
-    use nix::sched::{CpuSet, sched_setaffinity};
     use nix::unistd::gettid;
 
     use super::*;
-    use crate::cpus::online_cpus;
+    use crate::cpus::{online_cpus, pin};
 
     const OPTIONS: PerfOptions<'_> = PerfOptions {
         period_ns: 1_000_000,
@@ -412,12 +411,6 @@ mod tests {
         sampler.start()?;
         sampler.add_thread(Tid(gettid().as_raw()))?;
         Ok(sampler)
-    }
-
-    fn pin(cpu: u32) {
-        let mut only = CpuSet::new();
-        only.set(cpu as usize).unwrap();
-        sched_setaffinity(nix::unistd::Pid::from_raw(0), &only).unwrap();
     }
 
     /// Check that events of a thread follow it to other CPUs and back, each CPU having one, and that nothing of it is left

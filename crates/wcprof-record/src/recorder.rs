@@ -12,6 +12,7 @@ use wcprof_capture::{
 };
 use wcprof_host::Target;
 use wcprof_host::clock::{monotonic_ns, own_cpu_ns, thread_cpu_ns};
+use wcprof_host::fds::{needs_proof, unname};
 use wcprof_host::procfs::own_rss;
 use wcprof_trace::model::{Header, LockLook, ProcessEnd, Span, StackId, Stats, ThreadId, WaitId};
 use wcprof_trace::{TraceSink, TraceWriter};
@@ -138,8 +139,8 @@ fn make_bare(wait: &mut Wait) {
         wait.op = 0;
     }
     wait.syscall = wait.syscall.filter(|number| *number < MAX_SYSCALL);
-    if let Some(fd) = &mut wait.fd {
-        fd.path.clear();
+    if needs_proof(wait) {
+        unname(wait);
     }
 }
 

@@ -17,8 +17,8 @@ const MAX_FILES: usize = 16 << 10;
 /// Bytes of their call frame information. A ceph-osd with its libraries has 10 MB, Chromium 30.
 const MAX_CODE_BYTES: usize = 160 << 20;
 
-/// All files that are not on a local disk may hold up the recording for so long at once, ns, and then for one part in
-/// [`REST`] of the time.
+/// Longest wait at once for all files that are not on a local disk, ns. After it they may take one part in [`REST`] of the
+/// time.
 const MAX_WAIT_NS: u64 = 20_000_000_000;
 const REST: u64 = 10;
 /// A file that is there at once takes less, ns.

@@ -57,7 +57,10 @@ pub fn program() -> PathBuf {
 /// A command that runs the built program, without standard input and without what the user's environment
 /// would change.
 pub fn wcprof() -> Command {
-    let mut command = Command::new(program());
+    alone(Command::new(program()))
+}
+
+fn alone(mut command: Command) -> Command {
     command.stdin(Stdio::null());
     // A login shell may set it: no test is to leave this machine.
     command.env_remove("DEBUGINFOD_URLS");
@@ -123,7 +126,7 @@ pub struct Attach {
     seconds: f64,
     rate: u32,
     flags: &'static [&'static str],
-    max_files: Option<u64>,
+    limit: Option<&'static str>,
 }
 
 /// A recording that was made.
@@ -146,7 +149,7 @@ impl Attach {
             seconds: 3.0,
             rate: 99,
             flags: &[],
-            max_files: None,
+            limit: None,
         }
     }
 
@@ -171,21 +174,19 @@ impl Attach {
         Self { flags, ..self }
     }
 
-    /// Record with so many open files at most.
-    pub fn max_files(self, max_files: u64) -> Self {
-        let max_files = Some(max_files);
-        Self { max_files, ..self }
+    /// Record under a limit of resources, as a flag of prlimit(1).
+    pub fn limit(self, limit: &'static str) -> Self {
+        let limit = Some(limit);
+        Self { limit, ..self }
     }
 
     /// The command that records into `trace`. Its CPU budget is a whole core: a lowered rate would
     /// leave too few samples for the tolerances.
     pub fn command(&self, trace: &Path) -> Command {
         let mut command = wcprof();
-        if let Some(n) = self.max_files {
-            command = Command::new("prlimit");
-            command.arg(format!("--nofile={n}")).arg(program());
-            command.stdin(Stdio::null());
-            command.env_remove("DEBUGINFOD_URLS");
+        if let Some(limit) = self.limit {
+            command = alone(Command::new("prlimit"));
+            command.arg(limit).arg(program());
         }
         command
             .arg("attach")

@@ -123,7 +123,7 @@ impl Cfi {
 
     /// Offset of the FDE with the greatest start not above `svma`; it may end before it.
     pub fn fde_offset(&self, svma: u64) -> Option<usize> {
-        let wanted = u32::try_from(svma.checked_sub(self.base)?).ok()?;
+        let wanted = self.relative(svma)?;
         let n_before = self.table.partition_point(|(start, _)| *start <= wanted);
         let (_, offset) = self.table.get(n_before.checked_sub(1)?)?;
         Some(*offset as usize)
@@ -131,15 +131,14 @@ impl Cfi {
 
     /// Whether an FDE begins at `svma`.
     pub fn has_fde_at(&self, svma: u64) -> bool {
-        let wanted = svma
-            .checked_sub(self.base)
-            .and_then(|at| u32::try_from(at).ok());
-        wanted.is_some_and(|wanted| {
-            let found = self
-                .table
-                .binary_search_by_key(&wanted, |(start, _)| *start);
-            found.is_ok()
-        })
+        let start = |(start, _): &(u32, u32)| *start;
+        let wanted = self.relative(svma);
+        wanted.is_some_and(|wanted| self.table.binary_search_by_key(&wanted, start).is_ok())
+    }
+
+    /// An address as the table has it.
+    fn relative(&self, svma: u64) -> Option<u32> {
+        u32::try_from(svma.checked_sub(self.base)?).ok()
     }
 
     /// First address of the FDE that covers `svma`.

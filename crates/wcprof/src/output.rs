@@ -180,14 +180,13 @@ impl Unfinished {
         let named = match (self, force.force) {
             (Self::Nameless(file), false) => return name(&file, &end),
             (Self::Nameless(file), true) => {
-                temporary(place, |path| name(&file, path))?.persist(end)
+                let named = temporary(place, |path| name(&file, path))?;
+                return Ok(named.persist(end)?);
             }
-            (Self::Named(file), true) => return file.persist(end).map(drop).map_err(|e| e.error),
-            (Self::Named(file), false) => {
-                return file.persist_noclobber(end).map(drop).map_err(|e| e.error);
-            }
+            (Self::Named(file), true) => file.persist(end),
+            (Self::Named(file), false) => file.persist_noclobber(end),
         };
-        named.map_err(|e| e.error)
+        Ok(named.map(drop)?)
     }
 }
 

@@ -13,7 +13,7 @@ use wcprof_types::Pid;
 use super::arrivals::Entry;
 use crate::sys::add_recording_cpu;
 
-/// So long a tick waits for the processes that it found: each takes a tenth of a millisecond.
+/// Longest wait of a tick for the processes that it found. To open one takes 0.1 ms.
 const PATIENCE: Duration = Duration::from_millis(3);
 
 type Open = fn(Pid) -> Result<Target, TargetError>;

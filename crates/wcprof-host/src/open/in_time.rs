@@ -19,9 +19,7 @@ use crate::procfs::read_file;
 /// # Errors
 /// As that, or when its file system does not answer.
 pub fn open_regular_in_time(path: &Path) -> Result<File, OpenError> {
-    let own = path.to_owned();
-    let opened = with_deadline(Awaited::Host(folder(path)), move || open_regular(&own));
-    opened.unwrap_or_else(|| Err(NoFile::NoAnswer.at(path)))
+    open_in_time(folder(path), path, open_regular)
 }
 
 /// Opens a file below a root as [`Root::open_regular`] does.
@@ -29,13 +27,19 @@ pub fn open_regular_in_time(path: &Path) -> Result<File, OpenError> {
 /// # Errors
 /// As that, or when its file system does not answer.
 pub fn open_below_in_time(root: &Root, path: &Path) -> Result<File, OpenError> {
-    let fd = root.as_fd();
-    let below = folder(
-        &Path::new(&fd.as_raw_fd().to_string()).join(path.strip_prefix("/").unwrap_or(path)),
-    );
+    let number = root.as_fd().as_raw_fd().to_string();
+    let below = Path::new(&number).join(path.strip_prefix("/").unwrap_or(path));
     let root = root.try_clone().map_err(|e| NoFile::from(e).at(path))?;
+    open_in_time(folder(&below), path, move |path| root.open_regular(path))
+}
+
+fn open_in_time(
+    folder: u64,
+    path: &Path,
+    open: impl FnOnce(&Path) -> Result<File, OpenError> + Send + 'static,
+) -> Result<File, OpenError> {
     let own = path.to_owned();
-    let opened = with_deadline(Awaited::Host(below), move || root.open_regular(&own));
+    let opened = with_deadline(Awaited::Host(folder), move || open(&own));
     opened.unwrap_or_else(|| Err(NoFile::NoAnswer.at(path)))
 }
 
