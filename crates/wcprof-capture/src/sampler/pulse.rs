@@ -15,7 +15,7 @@ use nix::unistd::gettid;
 use wcprof_types::{Avma, Pid, Tid, cpu_list};
 
 use wcprof_host::clock::monotonic_ns;
-use wcprof_host::procfs::{Mappings, parse_schedstat, read_file, task_state};
+use wcprof_host::procfs::{Mappings, has_runnable_thread, parse_schedstat, read_file, task_state};
 use wcprof_host::{Target, TargetError, read_memory_now};
 
 /// Reads of one tick may take this long; then the recording may end, or go on with the next tick.
@@ -82,6 +82,14 @@ impl Stuck {
     /// The process whose memory or mappings do not answer, where it is that.
     pub fn pid(&self) -> Option<Pid> {
         self.read.map(|(pid, ..)| pid)
+    }
+}
+
+impl Stuck {
+    /// Whether who holds the lock of files of `/proc` (a process that is about to run another program) may wait for a CPU.
+    fn is_starved(self) -> bool {
+        self.read
+            .is_some_and(|(pid, _, at)| at.0 == STATE && has_runnable_thread(pid))
     }
 }
 
@@ -263,6 +271,8 @@ impl Watcher {
     pub const EVERY: Duration = Duration::from_millis(400);
     /// Looks that must find the same.
     const N_ALIKE: u32 = 4;
+    /// The same where the target may only have no CPU: 10 s.
+    const N_STARVED: u32 = 25;
     /// Looks that must find the same read, of which each page may come late: 5 s.
     const N_SAME_READ: u32 = 12;
 
@@ -280,7 +290,8 @@ impl Watcher {
     /// neither ran nor waited for a CPU, or was in one read all the time.
     pub fn check(&mut self) -> Option<Stuck> {
         let now = look(&self.pulse);
-        self.note(now).then(|| self.pulse.stuck())
+        let stuck = self.note(now).then(|| self.pulse.stuck());
+        stuck.filter(|stuck| self.n_alike >= Self::N_STARVED || !stuck.is_starved())
     }
 
     fn note(&mut self, now: Option<Look>) -> bool {
@@ -446,6 +457,14 @@ mod tests {
         pulse.address.store(STATE, Ordering::Relaxed);
         let text = watcher.check().expect("it still waits").to_string();
         assert!(text.contains("what pid 5 does"), "{text}");
+        // This process has a thread that runs: this one.
+        pulse
+            .pid
+            .store(std::process::id().cast_signed(), Ordering::Relaxed);
+        let mut patient = Watcher::new(Arc::clone(&pulse));
+        let n_looks = (1..1000).find(|_| patient.check().is_some());
+        assert_eq!(n_looks, Some(Watcher::N_STARVED + 1));
+        pulse.pid.store(5, Ordering::Relaxed);
         pulse.address.store(TICK, Ordering::Relaxed);
         let text = watcher.check().expect("it still waits").to_string();
         assert!(text.contains("about pid 5 (userfaultfd"), "{text}");
