@@ -110,8 +110,6 @@ pub(crate) struct Clock {
     last: u64,
     /// When the trace was written out last.
     flushed: u64,
-    /// Before, no modules are tried again.
-    next_retry: u64,
 }
 
 impl Clock {
@@ -326,21 +324,18 @@ impl<S: TraceSink> Recorder<S> {
         Ok(())
     }
 
-    /// Reads modules whose files did not answer before, of the process that has waited longest. That takes a tenth of
-    /// the time at most.
+    /// Reads modules whose files did not answer before, of the process that has waited longest.
     fn retry_modules(&mut self) -> Result<(), RecordError> {
-        let began = monotonic_ns();
-        if began < self.clock.next_retry {
+        let now = monotonic_ns();
+        if !self.stacks.shared.patience.is_left(now) {
             return Ok(());
         }
         let waiting = self.processes.iter_mut();
         let waiting = waiting.filter_map(|process| Some((process.modules().retry_at()?, process)));
         let first = waiting.min_by_key(|(at, _)| *at);
-        if let Some((_, process)) = first.filter(|(at, _)| *at <= began) {
+        if let Some((_, process)) = first.filter(|(at, _)| *at <= now) {
             process.modules().retry();
-            process.read_modules(began, &mut self.writer, &mut self.stacks.shared)?;
-            let took = monotonic_ns().saturating_sub(began);
-            self.clock.next_retry = began.saturating_add(took.saturating_mul(10));
+            process.read_modules(now, &mut self.writer, &mut self.stacks.shared)?;
         }
         Ok(())
     }

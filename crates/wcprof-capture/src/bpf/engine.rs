@@ -61,6 +61,8 @@ pub(crate) struct BpfEngine {
     pids: Map<u32>,
     host_pids: Map<u32>,
     wants: Map<Want>,
+    /// `struct seen`.
+    seen: Map<[u64; 4]>,
     memory: SharedMemory,
     /// Passes whose records are still in the shared memory, oldest first, and where.
     held: VecDeque<(Range<u32>, Pass)>,
@@ -135,6 +137,7 @@ impl BpfEngine {
             pids: object.take_map("targets")?,
             host_pids: object.take_map("host_targets")?,
             wants: object.take_map("wants")?,
+            seen: object.take_map("seen_tasks")?,
             memory: object.shared_memory()?,
             held: VecDeque::new(),
         };
@@ -326,6 +329,14 @@ impl BpfEngine {
     /// Makes the next pass give every thread.
     pub(crate) fn forget_seen(&mut self) {
         self.memory.generation = self.memory.generation.wrapping_add(1);
+    }
+
+    /// Makes the next pass give this thread, and others that share its entry.
+    pub(crate) fn forget_seen_thread(&mut self, host_tid: i32) {
+        let slot = host_tid & (SEEN_SLOTS - 1);
+        if self.seen.set(slot, &[0; 4]).is_err() {
+            self.forget_seen();
+        }
     }
 
     /// From now on copies of the thread's stack come with its records.

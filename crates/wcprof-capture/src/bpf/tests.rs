@@ -325,6 +325,12 @@ fn unchanged_threads(make: Make) {
         assert!(list == (pass.n_unlisted == 0));
         assert!(changed(&tasks, spinner.tid).is_some());
     }
+    for host_tid in [before.host_tid, before.host_tid + 1] {
+        engine.forget_seen_thread(host_tid);
+        let (_, tasks, _) = changes(&mut engine, false);
+        let is_listed = changed(&tasks, reader.tid).is_some();
+        assert_eq!(is_listed, host_tid == before.host_tid);
+    }
     fs::write(format!("/proc/self/task/{}/comm", reader.tid), "renamed").unwrap();
     let (_, tasks, _) = changes(&mut engine, true);
     let (task, stack) = changed(&tasks, reader.tid).unwrap();

@@ -221,6 +221,10 @@ impl Snapshots for BpfSnapshots {
         self.engine.forget_seen();
     }
 
+    fn want_thread(&mut self, host_tid: i32) {
+        self.engine.forget_seen_thread(host_tid);
+    }
+
     fn has_kernel_stacks(&self) -> bool {
         self.kernel
     }

@@ -182,6 +182,9 @@ pub(crate) trait Snapshots: Send {
     /// The next snapshot has every thread, with its stack.
     fn want_full(&mut self) {}
 
+    /// The next snapshot has this thread (its number in the initial pid namespace), with its stack.
+    fn want_thread(&mut self, _host_tid: i32) {}
+
     /// The next snapshot lists unchanged threads, too.
     fn want_list(&mut self) {}
 

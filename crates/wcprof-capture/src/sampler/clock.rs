@@ -9,16 +9,18 @@ const MAX_SLEEP_NS: u64 = 100_000_000;
 
 /// CPU time of a tick that delays others too much, ns.
 const SLOW_NS: u64 = 2_000_000;
-/// So many in a row count: the first tick reads every stack.
-const N_SLOW: u32 = 3;
+/// Each counts as so many: more than one in a hundred is too much in the long run.
+const SLOW_WEIGHT: u32 = 100;
+/// Three at once are too much: the first tick reads every stack.
+const MAX_SLOWNESS: u32 = 2 * SLOW_WEIGHT + SLOW_WEIGHT / 2;
 
 /// Deadlines at a fixed interval.
 #[derive(Debug)]
 pub(crate) struct TickClock {
     interval: u64,
     next: u64,
-    /// Ticks in a row that took long.
-    n_slow: u32,
+    /// Rises with each tick that takes long, falls with the others. [`MAX_SLOWNESS`] once it was reached.
+    slowness: u32,
 }
 
 /// A tick that is due.
@@ -37,24 +39,26 @@ impl TickClock {
         Self {
             interval: (interval.as_nanos() as u64).max(1),
             next: now,
-            n_slow: 0,
+            slowness: 0,
         }
     }
 
     /// Whether ticks take too long for real-time priority, since others wait meanwhile; true once. `cpu_ns`: CPU
     /// time of the last one.
     pub(crate) fn is_slow(&mut self, cpu_ns: u64) -> bool {
-        match (self.n_slow, cpu_ns > SLOW_NS) {
-            (N_SLOW.., _) => return false,
-            (n, true) => self.n_slow = n + 1,
-            (_, false) => self.n_slow = 0,
+        if self.slowness == MAX_SLOWNESS {
+            return false;
         }
-        self.n_slow == N_SLOW
+        self.slowness = match cpu_ns > SLOW_NS {
+            true => (self.slowness + SLOW_WEIGHT).min(MAX_SLOWNESS),
+            false => self.slowness.saturating_sub(1),
+        };
+        self.slowness == MAX_SLOWNESS
     }
 
     pub(crate) fn set_interval(&mut self, interval: Duration, now: u64) {
         *self = Self {
-            n_slow: self.n_slow,
+            slowness: self.slowness,
             ..Self::new(interval, now + interval.as_nanos() as u64)
         };
     }
@@ -103,15 +107,24 @@ mod tests {
         assert_eq!(clock.next, 150);
     }
 
-    /// Check that slow ticks in a row count, once, also when the rate changes among them.
+    /// Check that three slow ticks are too many, or one in fifty for a while, but not one in two hundred; that this is
+    /// said once, also when the rate changes among them.
     #[test]
     fn slow_ticks() {
-        let mut clock = TickClock::new(Duration::from_millis(10), 0);
+        let new = || TickClock::new(Duration::from_millis(10), 0);
+        let mut clock = new();
         let (fast, slow) = (SLOW_NS, SLOW_NS + 1);
-        let seen = [slow, slow, fast, slow, slow].map(|cpu| clock.is_slow(cpu));
-        assert_eq!(seen, [false; 5]);
+        assert_eq!([slow, fast, slow].map(|cpu| clock.is_slow(cpu)), [false; 3]);
         clock.set_interval(Duration::from_millis(20), 0);
         let seen = [slow, slow, fast, slow, slow, slow].map(|cpu| clock.is_slow(cpu));
         assert_eq!(seen, [true, false, false, false, false, false]);
+        let first_too_many = |every: usize| {
+            let mut clock = new();
+            let cpu = |n: usize| if n.is_multiple_of(every) { slow } else { fast };
+            (1..=10_000).find(|&n| clock.is_slow(cpu(n)))
+        };
+        assert_eq!(first_too_many(1), Some(3));
+        assert_eq!(first_too_many(50), Some(200));
+        assert_eq!(first_too_many(200), None);
     }
 }

@@ -177,14 +177,9 @@ impl Sampler {
         if let Some(links) = links
             && self.outbox.is_due()
         {
-            let lost = self.outbox.send(&links.batches)?;
-            if !lost.is_empty() {
-                // Their stacks are needed again.
-                self.snapshots.want_full();
-            }
-            for tid in lost {
+            for tid in self.outbox.send(&links.batches)? {
                 if let Some(slot) = self.threads.slots.get_mut(&tid) {
-                    slot.force = true;
+                    slot.read_again(self.snapshots.as_mut());
                 }
             }
         }
@@ -205,7 +200,7 @@ impl Sampler {
                 if let Some(want) = slot.grown_want() {
                     self.snapshots.want_stack(want);
                 }
-                self.snapshots.want_full();
+                slot.read_again(self.snapshots.as_mut());
             }
         }
     }

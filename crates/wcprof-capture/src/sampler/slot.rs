@@ -7,7 +7,7 @@ use wcprof_types::{Avma, Sched};
 use super::links::StackRequest;
 use crate::batch::{KernelStack, Since, StackCopy, TargetId, ThreadTick};
 use crate::bpf::Want;
-use crate::engine::ThreadSnapshot;
+use crate::engine::{Snapshots, ThreadSnapshot};
 
 /// First guess of how much of a stack to copy; what unwinding needs is learned soon.
 const FIRST_READ: usize = 4 << 10;
@@ -36,7 +36,7 @@ pub(super) struct Slot {
     /// The mapping that its stack pointer last was in, and that pointer.
     mapping: Option<(Range<Avma>, Avma)>,
     /// Copy the stack again even if the thread did not run.
-    pub(super) force: bool,
+    force: bool,
     /// Number of the last tick that is accounted.
     pub(super) tick: u64,
     /// Its name passes the filters.
@@ -171,8 +171,15 @@ impl Slot {
         let grows = size > self.read_size || (self.stack_end.is_some() && request.end.is_none());
         self.read_size = size;
         self.stack_end = request.end;
-        self.force |= grows;
         grows
+    }
+
+    /// Has its stack copied again even if it does not run.
+    pub(super) fn read_again(&mut self, snapshots: &mut dyn Snapshots) {
+        self.force = true;
+        if let Some(host_tid) = self.last.info.host_tid {
+            snapshots.want_thread(host_tid);
+        }
     }
 }
 
@@ -272,7 +279,7 @@ pub(super) mod tests {
         assert_eq!(slot.end_of(Avma(0x100), Avma(0x200)), Avma(0x200));
         assert!(!slot.resize(&request(Some(1), Some(0x6000))));
         assert_eq!(wanted(&mut slot, 0x5000), Some((0x6000, MIN_READ)));
-        assert!(slot.resize(&request(None, None)) && slot.force);
+        assert!(slot.resize(&request(None, None)));
         assert_eq!(wanted(&mut slot, 0x5000), Some((0x9000, MIN_READ)));
         assert!(slot.resize(&request(Some(8000), None)));
     }

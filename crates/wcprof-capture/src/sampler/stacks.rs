@@ -183,7 +183,7 @@ impl Sampler {
             let whole = (0..ATTEMPTS).any(|_| self.look_again(index, tid).is_some());
             self.outbox.batch.counts.n_torn += u64::from(torn && !whole);
             if let Some(slot) = self.threads.slots.get_mut(&tid) {
-                slot.force = true;
+                slot.read_again(self.snapshots.as_mut());
             }
         }
     }
@@ -195,7 +195,7 @@ impl Sampler {
         if !self.outbox.has_room(read.len) || self.targets.pulse.is_late() {
             self.outbox.batch.counts.n_torn += 1;
             if let Some(slot) = self.threads.slots.get_mut(&read.tid) {
-                slot.force = true;
+                slot.read_again(self.snapshots.as_mut());
             }
             return;
         }
@@ -345,6 +345,9 @@ mod tests {
     use wcprof_host::Target;
     use wcprof_types::FdKind;
 
+    use std::sync::atomic::AtomicI32;
+    use std::sync::atomic::Ordering::Relaxed;
+
     use super::super::budget::CpuBudget;
     use super::super::clock::TickClock;
     use super::super::outbox::Outbox;
@@ -357,8 +360,12 @@ mod tests {
     use crate::engine::{EngineKind, SnapshotError, SnapshotSet, ThreadInfo};
     use crate::queue::MAX_BYTES;
 
-    /// An engine that knows how often a thread ran by now, and nothing else.
-    struct Counts(Option<u64>);
+    /// An engine that knows how often a thread ran by now, and tells which threads are asked for.
+    struct Counts(Option<u64>, Arc<AtomicI32>);
+
+    fn counts(n_runs: Option<u64>) -> Counts {
+        Counts(n_runs, Arc::default())
+    }
 
     impl Snapshots for Counts {
         fn snapshot(&mut self, _: &mut SnapshotSet, _: &mut Vec<u8>) -> Result<(), SnapshotError> {
@@ -370,6 +377,10 @@ mod tests {
         }
 
         fn remove_target(&mut self, _: TargetId, _: Pid) {}
+
+        fn want_thread(&mut self, host_tid: i32) {
+            self.1.store(host_tid, Relaxed);
+        }
 
         fn n_runs(&mut self, _: Tid) -> Option<u64> {
             self.0
@@ -409,7 +420,7 @@ mod tests {
         let mut fds = FdCache::new(Pid(std::process::id() as i32));
         let mut look = |call, runs, stack| {
             let now = seen(call, number, stack);
-            let (wait, is_proven) = wait_of(&mut fds, &mut Counts(runs), &now);
+            let (wait, is_proven) = wait_of(&mut fds, &mut counts(runs), &now);
             let fd = wait.fd.expect("the call takes a descriptor");
             (fd.kind, fd.path, is_proven)
         };
@@ -449,7 +460,7 @@ mod tests {
         let mut sampler = Sampler {
             engine: EngineKind::Procfs,
             notes: Vec::new(),
-            snapshots: Box::new(Counts(Some(now.n_runs))),
+            snapshots: Box::new(counts(Some(now.n_runs))),
             perf: None,
             kernel: KernelSource::None,
             targets,
@@ -475,10 +486,14 @@ mod tests {
     /// which it has is copied.
     #[test]
     fn room() {
-        let now = seen(0, 0, SnapshotStack::None);
+        let mut now = seen(0, 0, SnapshotStack::None);
+        now.info.host_tid = Some(5);
         let stack = [7; 4096];
         for (n_before, n_torn) in [(MAX_BYTES - 4096, 0), (MAX_BYTES - 4095, 1), (MAX_BYTES, 1)] {
             let mut sampler = sampler(&now);
+            let engine = counts(Some(now.n_runs));
+            let wanted = Arc::clone(&engine.1);
+            sampler.snapshots = Box::new(engine);
             sampler.outbox.batch.stacks.resize(n_before, 0);
             let sp = Avma(stack.as_ptr() as u64);
             let read = StackRead {
@@ -500,7 +515,8 @@ mod tests {
             assert_eq!(batch.counts.n_torn, n_torn);
             let is_torn = batch.threads[0].stack == StackCopy::Torn;
             assert_eq!(is_torn, n_torn == 1);
-            assert_eq!(sampler.threads.slots[&now.tid].force, n_torn == 1);
+            assert_eq!(sampler.threads.slots[&now.tid].unchanged(&now), n_torn == 0);
+            assert_eq!(wanted.load(Relaxed), 5 * n_torn as i32);
         }
     }
 }
