@@ -437,7 +437,7 @@ fn empty_tables(snapshot: &Snapshot, from: TimeNs) -> Tables {
     let memory = snapshot.memory;
     if memory.n_shortened > 0 {
         header.notes.push(format!(
-            "less time was kept than asked for, since the {} MB for it were used up",
+            "less time was kept than asked for, since its memory ({} MB) or a table was full",
             memory.max_bytes >> 20
         ));
     }

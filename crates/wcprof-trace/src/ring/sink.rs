@@ -161,6 +161,14 @@ impl Ring {
     }
 }
 
+impl Ring {
+    /// Whether the oldest part must go.
+    fn is_full(&self) -> bool {
+        let Room { stacks, waits } = self.room();
+        self.bytes() > self.options.max_bytes || !(stacks && waits)
+    }
+}
+
 impl TraceSink for Ring {
     fn set_start(&mut self, unix_ns: u64) {
         self.header.started_unix_ns = unix_ns;
@@ -342,13 +350,12 @@ impl TraceSink for Ring {
     }
 
     fn sweep_due(&self) -> bool {
-        self.tables.bytes() > (2 * self.swept).max(SMALL_TABLES)
-            || self.bytes() > self.options.max_bytes
+        self.tables.bytes() > (2 * self.swept).max(SMALL_TABLES) || self.is_full()
     }
 
     fn sweep(&mut self, held: &[(Option<StackId>, Option<WaitId>)]) {
         self.drop_unused(held);
-        while self.bytes() > self.options.max_bytes && self.chunks.len() > 1 {
+        while self.is_full() && self.chunks.len() > 1 {
             // A tenth of the time at once, so that this is not done again at the next flush.
             for _ in 0..self.chunks.len().div_ceil(10) {
                 self.drop_chunk();

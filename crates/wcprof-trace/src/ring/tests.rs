@@ -284,13 +284,45 @@ fn memory_limit() {
     let kept = 300 * S - snapshot.start().0;
     assert!((2 * S..60 * S).contains(&kept), "{kept}");
     let trace = trace(&snapshot, 0);
-    let note = "less time was kept than asked for, since the 1 MB for it were used up";
+    let note = "less time was kept than asked for, since its memory (1 MB) or a table was full";
     assert_eq!(
         trace.tables.header.notes.last().map(String::as_str),
         Some(note)
     );
     assert_eq!(trace.tables.stats.duration, TimeNs(kept));
     assert_eq!(sum(&trace, 0), kept);
+}
+
+/// Check that a full table is swept however much memory there is, and that the oldest part is dropped for room in it.
+#[test]
+fn full_table() {
+    let mut ring = ring(3600, usize::MAX);
+    let process = process(&mut ring, 1);
+    let thread = ring.add_thread(process, Tid(1), TimeNs(0), "t").unwrap();
+    let stack = stack(&mut ring, &[1]);
+    let mut second = 0;
+    while ring.room().waits {
+        for n in 0..1 << 16 {
+            let at = second * S + n;
+            let wait = ring.intern_wait(Wait {
+                futex: Some(Avma(at)),
+                ..Wait::default()
+            });
+            let mut span = span(thread, at, at + 1, 1, stack);
+            span.wait = Some(wait.unwrap());
+            ring.span(&span).unwrap();
+        }
+        second += 1;
+        tick(&mut ring, second * S, &[thread]);
+        if ring.room().waits {
+            // All are in use.
+            ring.sweep(&[]);
+        }
+    }
+    assert!(ring.memory().n_shortened == 0 && ring.sweep_due());
+    ring.sweep(&[]);
+    assert!(ring.memory().n_shortened > 0 && ring.room().waits);
+    assert!(ring.snapshot(Vec::new()).start().0 < second * S / 2);
 }
 
 /// Check that weights add up where chunks that were full between two flushes are dropped: what is kept

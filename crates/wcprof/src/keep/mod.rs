@@ -254,8 +254,8 @@ fn print_written(written: &Written, reason: &str, kept: &NamedSnapshot) {
     if memory.n_shortened > 0 {
         let mega = |bytes: usize| bytes as f64 / (1 << 20) as f64;
         message!(
-            "wcprof: less is kept than --keep says, --keep-memory is used up: {:.1} of {:.0} MB are in use, \
-             and the oldest part was dropped {} times",
+            "wcprof: less is kept than --keep says, since --keep-memory ({:.1} of {:.0} MB are in use) or a table was \
+             used up: the oldest part was dropped {} times",
             mega(memory.bytes),
             mega(memory.max_bytes),
             memory.n_shortened
