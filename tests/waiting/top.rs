@@ -167,6 +167,28 @@ fn view() {
     assert_eq!(read_trace(&folder.path().join("v-2.wct")).1, Ending::Clean);
 }
 
+/// Check that a trace which cannot be saved is said, that nothing is left of it, and that the view goes on.
+#[test]
+fn not_saved() {
+    let target = RemoteProcess::start(&fixture("contend.c", Variant::NoFramePointers));
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let command = command(target.pid(), folder.path(), Engine::ProcfsOnly, "");
+    // Blocks of 512 bytes.
+    let command = format!("ulimit -f 2; {command}");
+    let Some(screen) = Screen::run("top: not_saved", &command) else {
+        return;
+    };
+    screen.wait_for(&["c-want-N", "c-holder"]);
+    screen.keys("s");
+    screen.wait_for(&["File too large (os error 27)"]);
+    screen.keys("?");
+    screen.wait_for(&["choose a pool or thread"]);
+    screen.keys("q");
+    screen.assert_restored("EXIT=0");
+    let files = std::fs::read_dir(folder.path()).expect("a folder").count();
+    assert_eq!(files, 1, "only the pid");
+}
+
 /// Check that the target's exit leaves the last picture and says so, and that SIGTERM ends the view
 /// and restores the terminal.
 #[test]
