@@ -374,7 +374,7 @@ fn memory_limit() {
             if line.contains("wrote") {
                 break;
             }
-            let Some((_, counts)) = line.split_once("--keep-memory is used up: ") else {
+            let Some((_, counts)) = line.split_once("since --keep-memory (") else {
                 continue;
             };
             let numbers: Vec<f64> = counts
@@ -402,7 +402,7 @@ fn memory_limit() {
     let newest = names.iter().max_by_key(|name| number(name));
     let trace = read(&folder.path().join(newest.expect("files")));
     let notes = &trace.tables.header.notes;
-    let is_said = |note: &String| note.contains("since the 8 MB for it were used up");
+    let is_said = |note: &String| note.contains("since its memory (8 MB) or a table was full");
     assert!(notes.iter().any(is_said), "{notes:?}");
 }
 

@@ -1,9 +1,11 @@
 //! What symbolization used, and what it could not.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use wcprof_trace::model::FrameId;
 use wcprof_types::BuildId;
 
 /// Where names of a module came from, in the order in which sources are asked.
@@ -179,6 +181,8 @@ pub struct SymbolReport {
     pub n_frames: usize,
     /// Distinct frames without a name, those outside every module included.
     pub n_unresolved: usize,
+    /// Frames whose names are not all known yet: the search was ended, or a file system did not answer.
+    pub unfinished: HashSet<FrameId>,
 }
 
 impl SymbolReport {

@@ -9,8 +9,8 @@ use crate::files::ModuleIdentity;
 use crate::query::{AddressQuery, ModuleQuery, ModuleSymbols};
 use crate::report::{ModuleReport, SourceKind, SourceUse, SymbolReport};
 
-/// Names every frame of a trace that has an address in a module; others (the kernel's and those of no
-/// module) are absent from the result.
+/// Names every frame of a trace that has an address in a module and is not in `known`; others (the kernel's and those
+/// of no module) are absent from the result.
 ///
 /// A file that several processes mapped is read once, if its build-id proves that it is the same.
 ///
@@ -18,6 +18,7 @@ use crate::report::{ModuleReport, SourceKind, SourceUse, SymbolReport};
 /// ([`symbolize_modules`](crate::symbolize_modules)).
 pub fn symbolize_tables(
     tables: &Tables,
+    known: &SymbolTable,
     symbolize: impl FnOnce(&[ModuleQuery]) -> Vec<ModuleSymbols>,
 ) -> (SymbolTable, SymbolReport) {
     let mut queries: Vec<ModuleQuery> = Vec::new();
@@ -26,7 +27,8 @@ pub fn symbolize_tables(
     ids.resize_with(queries.len(), Vec::new);
     let mut report = SymbolReport::default();
     let mut local = LocalReports::default();
-    for (id, frame) in (0..=u32::MAX).map(FrameId).zip(&tables.frames) {
+    let frames = (0..=u32::MAX).map(FrameId).zip(&tables.frames);
+    for (id, frame) in frames.filter(|(id, _)| !known.frames.contains_key(id)) {
         let has_name = tables.names.local.names.frames.contains_key(&id);
         if local.count(frame, tables, has_name) {
             report.n_frames += 1;
@@ -59,7 +61,17 @@ pub fn symbolize_tables(
     let mut table = SymbolTable::default();
     for (symbols, ids) in symbolize(&queries).into_iter().zip(ids) {
         report.n_unresolved += symbols.report.n_unresolved;
-        table.frames.extend(ids.into_iter().zip(symbols.frames));
+        let ModuleReport {
+            is_cancelled,
+            is_silent,
+            ..
+        } = symbols.report;
+        for (id, names) in ids.into_iter().zip(symbols.frames) {
+            if is_cancelled || is_silent && !names.iter().any(|name| name.resolved) {
+                report.unfinished.insert(id);
+            }
+            table.frames.insert(id, names);
+        }
         if symbols.report.n_frames > 0 {
             report.modules.push(symbols.report);
         }

@@ -240,10 +240,9 @@ impl<'a> Names<'a> {
         if let Err(error) = recorded.writer.write_local_names(local) {
             message!("wcprof: names of code without a file are not saved in the trace: {error}");
         }
-        // With names in it a trace is not searched for more.
         if !self.is_raw
-            && !self.report.is_cancelled()
-            && let Err(error) = recorded.writer.write_symbols(&self.symbols)
+            && let found = names::finished(&self.symbols, &self.report)
+            && let Err(error) = recorded.writer.write_symbols(&found)
         {
             message!("wcprof: function names are not saved in the trace: {error}");
         }

@@ -84,7 +84,7 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Failure> {
     let mut trace = wcprof_import::import(BufReader::new(source), &options)
         .map_err(|e| failure(e).context(context()))?;
     if trace.tables.names.symbols.is_none() && !args.raw {
-        let (symbols, report) = names::of_machine(&trace.tables, &args.symbols)?;
+        let (symbols, report) = names::of_machine(&trace.tables, names::NONE, &args.symbols)?;
         print_problems(report.problems());
         trace.tables.names.symbols = Some(symbols);
         wcprof_import::guess_waits(&mut trace);

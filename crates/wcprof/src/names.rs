@@ -1,6 +1,8 @@
 //! Names for a trace: symbols meet modules here. Of a live target through the files that the
 //! recording held open, of a saved trace through the files of this machine.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,6 +41,11 @@ fn files_in(root: Option<&Root>) -> &dyn ModuleFiles {
         None => &LocalFiles,
     }
 }
+
+/// No names.
+pub(crate) const NONE: &SymbolTable = &SymbolTable {
+    frames: BTreeMap::new(),
+};
 
 /// Files of the processes that were just recorded, and a root that may have others.
 struct Recorded<'a>(&'a [TargetFiles], Option<Root>);
@@ -146,13 +153,14 @@ fn debuginfod() -> Option<Arc<Debuginfod>> {
 /// Finds names, and says which servers failed on the way.
 fn symbolize(
     tables: &Tables,
+    known: &SymbolTable,
     files: &dyn ModuleFiles,
     options: &SymbolOptions,
     pace: Option<Pace>,
 ) -> (SymbolTable, SymbolReport) {
     let start = |socket| confined::start(socket, options, pace);
     let symbolize = |queries: &[ModuleQuery]| symbolize_confined(queries, files, options, &start);
-    let work = || symbolize_tables(tables, symbolize);
+    let work = || symbolize_tables(tables, known, symbolize);
     let result = match &options.progress {
         Some(naming) => progress::while_naming(naming, work),
         None => work(),
@@ -164,6 +172,19 @@ fn symbolize(
         }
     }
     result
+}
+
+/// The names that a trace keeps; for others a report looks.
+pub(crate) fn finished<'s>(
+    symbols: &'s SymbolTable,
+    report: &SymbolReport,
+) -> Cow<'s, SymbolTable> {
+    let mut kept = Cow::Borrowed(symbols);
+    if !report.unfinished.is_empty() {
+        let frames = &mut kept.to_mut().frames;
+        frames.retain(|id, _| !report.unfinished.contains(id));
+    }
+    kept
 }
 
 /// Says that names of a trace are missing because the user did not want to wait for them.
@@ -202,7 +223,7 @@ pub(crate) fn of_recording(
     options: &SymbolOptions,
 ) -> Result<(SymbolTable, SymbolReport), Failure> {
     let files = Recorded(files, sysroot(args)?);
-    Ok(symbolize(tables, &files, options, None))
+    Ok(symbolize(tables, NONE, &files, options, None))
 }
 
 /// Puts into the cache what [`of_recording`] will need, while the recording goes on.
@@ -214,16 +235,17 @@ pub(crate) fn ahead(
     pace: Pace,
 ) -> Result<(), Failure> {
     let files = Recorded(files, sysroot(args)?);
-    symbolize(tables, &files, options, Some(pace));
+    symbolize(tables, NONE, &files, options, Some(pace));
     Ok(())
 }
 
-/// Names from the files of this machine, or of a copy of the recorded one.
+/// Names that are not `known`, from the files of this machine, or of a copy of the recorded one.
 pub(crate) fn of_machine(
     tables: &Tables,
+    known: &SymbolTable,
     args: &SymbolArgs,
 ) -> Result<(SymbolTable, SymbolReport), Failure> {
     let root = sysroot(args)?;
     let files = files_in(root.as_ref());
-    Ok(symbolize(tables, files, &options(args), None))
+    Ok(symbolize(tables, known, files, &options(args), None))
 }

@@ -223,16 +223,13 @@ pub(crate) fn named(
     if opened.tables.origins.unread != Unread::default() {
         message!("wcprof: {}", opened.tables.origins.unread);
     }
-    let saved = opened.tables.names.symbols.take();
-    let mut found = SymbolTable::default();
-    if saved.is_none() || names::are_wanted(symbols) {
-        let (names, report) = names::of_machine(&opened.tables, symbols)?;
-        print_problems(report.problems());
-        found = names;
-    }
-    let Some(mut saved) = saved else {
-        return Ok((opened, found, rules));
+    let mut saved = opened.tables.names.symbols.take().unwrap_or_default();
+    let known = match names::are_wanted(symbols) {
+        true => names::NONE,
+        false => &saved,
     };
+    let (found, report) = names::of_machine(&opened.tables, known, symbols)?;
+    print_problems(report.problems());
     improve_names(&mut saved, found);
     if symbols.no_inline {
         drop_inline_frames(&mut saved);

@@ -38,7 +38,9 @@ pub(crate) fn print(health: &Health, args: &CheckArgs) -> Result<(), Failure> {
 
 /// Of a trace, with the files of this machine.
 pub(crate) fn of_saved(path: &Path, args: &CheckArgs) -> Result<Health, Failure> {
-    of_trace(path, &[], |tables| names::of_machine(tables, &args.symbols))
+    of_trace(path, &[], |tables| {
+        names::of_machine(tables, names::NONE, &args.symbols)
+    })
 }
 
 /// Records processes for a moment into a file that is gone afterwards.

@@ -4,12 +4,12 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Mutex;
 
-use wcprof_trace::model::{Header, ModuleId, Process, ProcessId};
+use wcprof_trace::model::{Header, ModuleId, Process, ProcessId, SymbolFrame};
 use wcprof_types::{Avma, BuildId, FileOffset, LoadBias, Pid, RelativeAddress, Svma};
 
 use super::*;
 use crate::files::{ModuleFile, ModuleFiles, NoFile, OpenError};
-use crate::module::symbolize_modules;
+use crate::module::{new_report, symbolize_modules};
 use crate::options::SymbolOptions;
 
 /// Notes which modules are opened, and has none.
@@ -79,8 +79,44 @@ fn run(tables: &Tables) -> (SymbolTable, SymbolReport, Vec<ModuleIdentity>) {
         ..SymbolOptions::default()
     };
     let symbolize = |queries: &[_]| symbolize_modules(queries, &files, &options);
-    let (table, report) = symbolize_tables(tables, symbolize);
+    let (table, report) = symbolize_tables(tables, &SymbolTable::default(), symbolize);
     (table, report, files.0.into_inner().unwrap())
+}
+
+/// Check that known frames are not asked for, and which are to be asked for later: all of a module whose search was
+/// ended, those without a name where a file system was silent.
+#[test]
+fn unfinished() {
+    let modules = ["/a", "/b", "/c"].map(|path| module(0, path, None, 0));
+    let frames = [0, 0, 1, 1, 2, 2];
+    let frames = (0..).zip(frames).map(|(n, m)| native(m, n, None));
+    let tables = tables(modules.into(), frames.collect());
+    let mut known = SymbolTable::default();
+    known.frames.insert(FrameId(4), Vec::new());
+    let symbolize = |queries: &[ModuleQuery]| {
+        let n_asked = queries.iter().map(|query| query.addresses.len());
+        assert_eq!(n_asked.collect::<Vec<_>>(), [2, 2, 1]);
+        let of = |query: &ModuleQuery| {
+            let mut report = new_report(query);
+            report.is_cancelled = query.module.path == "/a";
+            report.is_silent = query.module.path == "/b";
+            let frame = |n| SymbolFrame {
+                resolved: n == 0,
+                ..SymbolFrame::default()
+            };
+            let frames = (0..query.addresses.len()).map(|n| vec![frame(n)]);
+            ModuleSymbols {
+                frames: frames.collect(),
+                report,
+            }
+        };
+        queries.iter().map(of).collect()
+    };
+    let (table, report) = symbolize_tables(&tables, &known, symbolize);
+    assert_eq!(table.frames.len(), 5);
+    let mut unfinished: Vec<u32> = report.unfinished.iter().map(|id| id.0).collect();
+    unfinished.sort_unstable();
+    assert_eq!(unfinished, [0, 1, 3]);
 }
 
 /// Check that a file of two processes is opened once if its build-id proves it, else twice.

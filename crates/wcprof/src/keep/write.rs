@@ -135,9 +135,8 @@ fn write_names(
     let cancel = &names.options.cancel;
     let (local, _) = local_names::of_recording(tables, &origin, &mut symbols, cancel);
     writer.write_local_names(&local)?;
-    // With names in it a trace is not searched for more.
-    if !names.raw && !report.is_cancelled() {
-        writer.write_symbols(&symbols)?;
+    if !names.raw {
+        writer.write_symbols(&names::finished(&symbols, &report))?;
     }
     Ok(report.is_cancelled())
 }

@@ -3,7 +3,7 @@
 mod pauses;
 mod remembered;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use wcprof_host::clock::{children_cpu_ns, thread_cpu_ns};
@@ -221,22 +221,14 @@ impl LiveNames {
             ..tables.clone()
         };
         let (mut found, report) = names::of_recording(&asked, files, args, options)?;
-        let silent = report.modules.iter().filter(|module| module.is_silent);
-        let silent: HashSet<_> = silent
-            .map(|module| (&*module.path, module.build_id.as_ref()))
-            .collect();
         for (at, (id, place, frame)) in (0..).map(FrameId).zip(new) {
             // One without a name is not asked for again, unless its file may be read later.
             let names = found.frames.remove(&at).unwrap_or_default();
-            let (module, start) = match frame {
-                Frame::Native {
-                    module, function, ..
-                } => (tables.modules.get(module.0 as usize), function),
-                _ => (None, None),
+            let start = match frame {
+                Frame::Native { function, .. } => function,
+                _ => None,
             };
-            let is_silent = module
-                .is_some_and(|module| silent.contains(&(&*module.path, module.build_id.as_ref())));
-            if !is_silent || names.iter().any(|name| name.resolved) {
+            if !report.unfinished.contains(&at) {
                 self.remembered.note(place, start, &names);
             }
             if !names.is_empty() {
