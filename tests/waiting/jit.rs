@@ -10,7 +10,7 @@ use wcprof_testkit::{
     has_capability, skip,
 };
 
-use crate::silent::guard;
+use crate::silent::{guard, no_layers};
 
 pub(crate) fn code_without_a_file(engine: Engine) {
     let folder = tempfile::tempdir().expect("temporary folder");
@@ -135,7 +135,12 @@ pub(crate) fn hung_file_system(engine: Engine) {
         ("requests", false, false),
         ("lookups", true, false),
         ("closing", true, true),
+        ("layer", true, false),
     ] {
+        if let Some(reason) = no_layers().filter(|_| mode == "layer") {
+            skip("jit::hung_file_system: layer", reason);
+            continue;
+        }
         let folder = tempfile::tempdir().expect("temporary folder");
         let osd = folder.path().join("ceph-osd");
         symlink(fixture("jit.c", Variant::FramePointers), &osd).expect("can be made");

@@ -149,7 +149,7 @@ fn start(
 }
 
 /// Why there is no [`above`].
-fn no_layers() -> Option<&'static str> {
+pub(crate) fn no_layers() -> Option<&'static str> {
     let known = fs::read_to_string("/proc/filesystems").expect("/proc is there");
     let has_fuse = has_capability() && Path::new("/dev/fuse").exists();
     match known.contains("overlay") {

@@ -1,6 +1,6 @@
 //! A call about a process or a file that may never return to its result, or to none after some seconds.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use nix::unistd::gettid;
 use wcprof_types::{Pid, Tid};
 
+use crate::clock::thread_cpu_ns;
 use crate::left;
 use crate::procfs::{is_runnable, read_file};
 
@@ -33,8 +34,8 @@ pub(crate) enum Awaited {
     Lock(Pid),
     /// Its root folder.
     Root(Pid),
-    /// Files that it maps.
-    Files(Pid),
+    /// Files that it maps, of a device.
+    Files(Pid, (u32, u32)),
     /// Files that tell what it is.
     Facts(Pid),
     /// Files on a mount, by its id.
@@ -139,6 +140,13 @@ type Call = Box<dyn FnOnce() + Send>;
 thread_local! {
     /// Makes the calls of this thread.
     static CALLER: RefCell<Option<Caller>> = const { RefCell::new(None) };
+    /// CPU time of these calls, ns.
+    static CALLS_CPU_NS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// CPU time of the calling thread, and of the calls that others made for it, ns.
+pub fn work_cpu_ns() -> u64 {
+    thread_cpu_ns() + CALLS_CPU_NS.get()
 }
 
 struct Caller {
@@ -163,9 +171,11 @@ pub(crate) fn with_deadline<T: Send + 'static>(
     };
     let (to, from) = channel();
     let call: Call = Box::new(move || {
+        let before = thread_cpu_ns();
         let result = call();
+        let cpu = thread_cpu_ns().saturating_sub(before);
         let locked = silent();
-        let unsent = to.send(result);
+        let unsent = to.send((result, cpu));
         drop(locked);
         if let Err(unsent) = unsent {
             // It may be a file, and to close it may last as long.
@@ -175,13 +185,13 @@ pub(crate) fn with_deadline<T: Send + 'static>(
             }
         }
     });
-    CALLER.with_borrow_mut(|caller| {
+    let (result, cpu) = CALLER.with_borrow_mut(|caller| {
         if caller.is_none() {
             *caller = Some(start()?);
         }
         let (tid, mut reading) = {
             let caller = caller.as_ref()?;
-            let reads = matches!(awaited, Awaited::Files(_) | Awaited::Facts(_));
+            let reads = matches!(awaited, Awaited::Files(..) | Awaited::Facts(_));
             let reading = reads.then(|| Reading::new(caller.tid));
             caller.calls.send(call).ok()?;
             (caller.tid, reading)
@@ -212,7 +222,9 @@ pub(crate) fn with_deadline<T: Send + 'static>(
                 }
             }
         }
-    })
+    })?;
+    CALLS_CPU_NS.set(CALLS_CPU_NS.get() + cpu);
+    Some(result)
 }
 
 /// Reads a file about a process for which the kernel takes a lock that the process may hold.
@@ -276,6 +288,19 @@ mod tests {
         }
         assert_eq!(with_deadline(hung, || 3), None);
         assert!(silence().is_over(later));
+    }
+
+    /// Check that the CPU time of a call is its caller's.
+    #[test]
+    fn cpu() {
+        let before = work_cpu_ns();
+        let spin = || {
+            let begin = thread_cpu_ns();
+            while thread_cpu_ns() - begin < 20_000_000 {}
+        };
+        with_deadline(Awaited::Facts(Pid(-2)), spin).unwrap();
+        let took = work_cpu_ns() - before;
+        assert!(took >= 20_000_000, "{took}");
     }
 
     /// Check that a thread which reads files gets on when it has read something, and not when it waits.

@@ -10,10 +10,10 @@ use wcprof_capture::{
     KernelStack, LockGlance, StackBytes, StackCopy, StackRequest, TargetEnd, TargetId, ThreadTick,
     TickBatch, TickCounts, TimerSample, add_recording_cpu,
 };
-use wcprof_host::Target;
-use wcprof_host::clock::{monotonic_ns, own_cpu_ns, thread_cpu_ns};
+use wcprof_host::clock::{monotonic_ns, own_cpu_ns};
 use wcprof_host::fds::{needs_proof, unname};
 use wcprof_host::procfs::own_rss;
+use wcprof_host::{Target, work_cpu_ns};
 use wcprof_trace::model::{Header, LockLook, ProcessEnd, Span, StackId, Stats, ThreadId, WaitId};
 use wcprof_trace::{TraceSink, TraceWriter};
 use wcprof_types::{
@@ -216,9 +216,9 @@ impl<S: TraceSink> Recorder<S> {
 
     /// Takes one batch. The CPU time that it takes is a part of what the sampler keeps to its budget.
     pub fn batch(&mut self, batch: &TickBatch) -> Result<(), RecordError> {
-        let before = thread_cpu_ns();
+        let before = work_cpu_ns();
         let taken = self.take_batch(batch);
-        add_recording_cpu(thread_cpu_ns().saturating_sub(before));
+        add_recording_cpu(work_cpu_ns().saturating_sub(before));
         taken
     }
 

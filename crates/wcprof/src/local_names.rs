@@ -4,10 +4,11 @@
 
 use std::borrow::Cow;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Seek};
+use std::io::{BufRead, BufReader, Seek};
+use std::sync::Arc;
 
 use anyhow::Context;
-use wcprof_host::open::OpenError;
+use wcprof_host::open::{OpenError, look_in_time};
 use wcprof_host::procfs::open;
 use wcprof_record::{NamedSnapshot, Recorded, TargetFiles, UnmappedFrames};
 use wcprof_symbols::{Cancel, JitCode, SymbolReport, jitdump_names, kernel_names, perf_map_names};
@@ -180,19 +181,23 @@ fn jit_codes(
         if addresses.is_empty() {
             continue;
         }
-        let mut found: Vec<Vec<JitCode>> = vec![Vec::new(); addresses.len()];
-        let input = |file: Result<File, OpenError>| Ok(from_start(file?, cancel)?);
-        for file in files.jitdumps() {
-            if let Err(error) = read_code(true, input(file), &addresses, &mut found, problems) {
-                problems.push(format!("the target's jitdump is not used: {error}"));
+        let addresses = addresses.into();
+        let mut found: Vec<Vec<JitCode>> = vec![Vec::new(); ids.len()];
+        let mut add = |kind: CodeFile, file, found: &mut [Vec<JitCode>]| match kind
+            .read(file, &addresses, cancel)
+        {
+            Ok(read) => kind.add(read, found, problems),
+            Err(error) => {
+                let name = kind.name();
+                problems.push(format!("the target's {name} is not used: {error}"));
             }
+        };
+        for file in files.jitdumps() {
+            add(CodeFile::Jitdump, file, &mut found);
         }
         if found.iter().any(Vec::is_empty) {
             for file in files.perf_maps() {
-                if let Err(error) = read_code(false, input(file), &addresses, &mut found, problems)
-                {
-                    problems.push(format!("the target's perf map is not used: {error}"));
-                }
+                add(CodeFile::PerfMap, file, &mut found);
             }
         }
         files.rest();
@@ -250,48 +255,95 @@ fn in_time(mut codes: Vec<JitCode>, end: u64) -> Vec<JitCode> {
     codes
 }
 
-fn from_start(mut file: File, cancel: &Cancel) -> io::Result<impl BufRead> {
-    // A copy of a descriptor has the same position.
-    file.rewind()?;
-    Ok(BufReader::with_capacity(BUFFER, cancel.reader(file)))
+/// A file in which a runtime says what code it made.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum CodeFile {
+    Jitdump,
+    PerfMap,
 }
 
-/// Adds the code that a jitdump has at the addresses, or a perf map where nothing is known yet.
-fn read_code(
-    is_jitdump: bool,
-    input: anyhow::Result<impl BufRead>,
-    addresses: &[Avma],
-    found: &mut [Vec<JitCode>],
-    problems: &mut Vec<String>,
-) -> anyhow::Result<()> {
-    let input = input?;
-    let (n, what) = if is_jitdump {
-        let dump = jitdump_names(input, addresses)?;
-        for (all, codes) in found.iter_mut().zip(dump.codes) {
-            all.extend(codes);
+/// What such a file has at addresses.
+struct CodeRead {
+    /// By address.
+    codes: Vec<Vec<JitCode>>,
+    /// Only a part was read.
+    cut: bool,
+    n_malformed: u64,
+}
+
+impl CodeFile {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Jitdump => "jitdump",
+            Self::PerfMap => "perf map",
         }
-        if dump.cut {
-            let part = "the target's jitdump is too large or malformed: only a part was read";
-            problems.push(part.into());
-        }
-        (dump.n_malformed, "records of the target's jitdump")
-    } else {
-        let map = perf_map_names(input, addresses)?;
-        for (codes, name) in found.iter_mut().zip(map.names) {
-            if let Some(name) = name.filter(|_| codes.is_empty()) {
-                let function = function(name);
-                codes.push(JitCode { since: 0, function });
+    }
+
+    fn parse(self, input: impl BufRead, addresses: &[Avma]) -> anyhow::Result<CodeRead> {
+        Ok(match self {
+            Self::Jitdump => {
+                let dump = jitdump_names(input, addresses)?;
+                CodeRead {
+                    codes: dump.codes,
+                    cut: dump.cut,
+                    n_malformed: dump.n_malformed,
+                }
+            }
+            Self::PerfMap => {
+                let map = perf_map_names(input, addresses)?;
+                let code = |name| JitCode {
+                    since: 0,
+                    function: function(name),
+                };
+                let codes = map.names.into_iter();
+                CodeRead {
+                    codes: codes
+                        .map(|name| name.into_iter().map(code).collect())
+                        .collect(),
+                    cut: map.cut,
+                    n_malformed: map.n_malformed,
+                }
+            }
+        })
+    }
+
+    /// Reads a file of a target, which may be on a server.
+    fn read(
+        self,
+        file: Result<File, OpenError>,
+        addresses: &Arc<[Avma]>,
+        cancel: &Cancel,
+    ) -> anyhow::Result<CodeRead> {
+        let (addresses, cancel) = (Arc::clone(addresses), cancel.clone());
+        let parse = move |mut file: &File| {
+            // A copy of a descriptor has the same position.
+            file.rewind()?;
+            let input = BufReader::with_capacity(BUFFER, cancel.reader(file));
+            self.parse(input, &addresses)
+        };
+        look_in_time(file?, parse)?.1
+    }
+
+    /// Adds what a file has; a perf map's where nothing is known yet.
+    fn add(self, read: CodeRead, found: &mut [Vec<JitCode>], problems: &mut Vec<String>) {
+        for (all, codes) in found.iter_mut().zip(read.codes) {
+            if self == Self::Jitdump || all.is_empty() {
+                all.extend(codes);
             }
         }
-        if map.cut {
-            problems.push("the target's perf map is too large: only a part was read".into());
+        let name = self.name();
+        if read.cut {
+            problems.push(format!(
+                "the target's {name} is too large or malformed: only a part was read"
+            ));
         }
-        (map.n_malformed, "lines of the target's perf map")
-    };
-    if n > 0 {
-        problems.push(format!("skipped {n} malformed {what}"));
+        if read.n_malformed > 0 {
+            let n = read.n_malformed;
+            problems.push(format!(
+                "skipped {n} malformed parts of the target's {name}"
+            ));
+        }
     }
-    Ok(())
 }
 
 fn function(name: String) -> SymbolFrame {
@@ -341,7 +393,8 @@ mod tests {
             let words = header.iter().chain(records);
             let dump: Vec<u8> = words.flat_map(|word| word.to_ne_bytes()).collect();
             let (mut found, mut problems) = (vec![Vec::new()], Vec::new());
-            read_code(true, Ok(&dump[..]), &[Avma(1)], &mut found, &mut problems).unwrap();
+            let read = CodeFile::Jitdump.parse(&dump[..], &[Avma(1)]).unwrap();
+            CodeFile::Jitdump.add(read, &mut found, &mut problems);
             assert_eq!(problems.len(), n_problems, "{problems:?}");
         }
     }

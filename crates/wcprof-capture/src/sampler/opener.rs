@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use wcprof_host::clock::thread_cpu_ns;
+use wcprof_host::work_cpu_ns;
 use wcprof_host::{Target, TargetError};
 use wcprof_types::Pid;
 
@@ -54,7 +54,7 @@ impl Opener {
         let (wanted, orders) = channel::<Wanted>();
         let (to, opened) = channel();
         let run = move || {
-            let mut cpu = thread_cpu_ns();
+            let mut cpu = work_cpu_ns();
             for Wanted {
                 pid,
                 started,
@@ -65,7 +65,7 @@ impl Opener {
                     true => Ok(target),
                     false => Err(TargetError::NoSuchProcess(pid)),
                 });
-                let now = thread_cpu_ns();
+                let now = work_cpu_ns();
                 add_recording_cpu(now - std::mem::replace(&mut cpu, now));
                 let opened = Opened { pid, entry, target };
                 if to.send(opened).is_err() {

@@ -127,7 +127,7 @@ impl LiveFiles {
         self.mounts.get(&mapping.device).copied()
     }
 
-    /// Makes a call about the file of a mapping, on another thread if nobody may answer.
+    /// Makes a call about the file of a mapping on another thread. Of a file that is on a disk the answer may lack, too.
     ///
     /// # Errors
     /// When nobody does.
@@ -136,17 +136,16 @@ impl LiveFiles {
         mapping: &Mapping,
         call: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, OpenError> {
-        match self.mount(mapping) {
-            Some(Mount::Local) => Ok(call()),
-            _ => self.wait(call).map_err(|reason| reason.at(&mapping.path)),
-        }
+        self.wait(mapping, call)
+            .map_err(|reason| reason.at(&mapping.path))
     }
 
     fn wait<T: Send + 'static>(
         &self,
+        mapping: &Mapping,
         call: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, NoFile> {
-        with_deadline(Awaited::Files(self.pid), call).ok_or(NoFile::NoAnswer)
+        with_deadline(Awaited::Files(self.pid, mapping.device), call).ok_or(NoFile::NoAnswer)
     }
 
     /// Opens the file of a mapping. What is on FUSE or 9p is copied.
@@ -231,8 +230,7 @@ impl LiveFiles {
     fn open_handle(&self, handle: OwnedFd, mapping: &Mapping) -> Result<File, NoFile> {
         let open = |handle| open_handle(&handle).map(|(file, _)| file.into());
         match self.mount(mapping) {
-            Some(Mount::Local) => open(handle),
-            Some(Mount::Overlay) => self.wait(move || open(handle))?,
+            Some(Mount::Local | Mount::Overlay) => self.wait(mapping, move || open(handle))?,
             _ => self.ask_for_file(Request::Handle(handle.as_fd())),
         }
     }
@@ -241,7 +239,7 @@ impl LiveFiles {
         let exe = format!("/proc/{}/exe", self.pid);
         match fs::read_link(&exe) {
             Ok(path) if path.to_string_lossy() == mapping.path => {
-                if let Ok(handle) = self.wait(move || handle(exe))? {
+                if let Ok(handle) = self.wait(mapping, move || handle(exe))? {
                     return self.open_handle(handle, mapping);
                 }
             }

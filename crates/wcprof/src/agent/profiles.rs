@@ -10,8 +10,8 @@ use wcprof_export::{
     PushedProfile, StoreLimits, StoreProfiles, labels, otlp_request, parca_request,
     pyroscope_request,
 };
-use wcprof_host::clock::thread_cpu_ns;
 use wcprof_host::sys::return_freed_memory;
+use wcprof_host::work_cpu_ns;
 use wcprof_host::{CephFacts, ceph_facts};
 use wcprof_net::StoreKind;
 use wcprof_profile::model::{Detail, Profile};
@@ -69,13 +69,13 @@ impl<'a> Profiles<'a> {
 
     /// Takes intervals until no more come.
     pub(super) fn run(&mut self, intervals: &Receiver<(NamedSnapshot, Interval)>) {
-        let mut cpu = thread_cpu_ns();
+        let mut cpu = work_cpu_ns();
         for (kept, interval) in intervals {
             self.take(&kept, interval);
             // The next interval needs as much, and until then nobody does.
             drop(kept);
             return_freed_memory();
-            let now = thread_cpu_ns();
+            let now = work_cpu_ns();
             add_lump_cpu(now - std::mem::replace(&mut cpu, now));
         }
     }

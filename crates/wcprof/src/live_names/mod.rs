@@ -6,7 +6,8 @@ mod remembered;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use wcprof_host::clock::{children_cpu_ns, thread_cpu_ns};
+use wcprof_host::clock::children_cpu_ns;
+use wcprof_host::work_cpu_ns;
 use wcprof_profile::model::{Detail, Profile};
 use wcprof_profile::{ProfileBuilder, Rules};
 use wcprof_record::{NamedSnapshot, TargetFiles};
@@ -29,7 +30,7 @@ const MAX_NAMES: usize = 1 << 18;
 
 /// CPU time of this thread and of the processes that read symbols for it.
 fn cpu() -> Duration {
-    Duration::from_nanos(thread_cpu_ns() + children_cpu_ns())
+    Duration::from_nanos(work_cpu_ns() + children_cpu_ns())
 }
 
 /// JIT code of a process.
