@@ -22,6 +22,8 @@ const DEADLINE: Duration = Duration::from_secs(2);
 const READING_DEADLINE: Duration = Duration::from_secs(10);
 /// Nobody waits for the same again so soon, so that what answers late each time costs little.
 pub(crate) const PAUSE: Duration = Duration::from_secs(60);
+/// Somebody who does not want the result any more is asked so often.
+const POLL: Duration = Duration::from_millis(50);
 /// Threads that may be left behind: beyond this no more are started. The agent's unit has 256 tasks.
 const MAX_LEFT: usize = 100;
 
@@ -142,6 +144,38 @@ thread_local! {
     static CALLER: RefCell<Option<Caller>> = const { RefCell::new(None) };
     /// CPU time of these calls, ns.
     static CALLS_CPU_NS: Cell<u64> = const { Cell::new(0) };
+    /// Tells that nobody wants their results any more.
+    static IS_UNWANTED: RefCell<Option<IsUnwanted>> = const { RefCell::new(None) };
+}
+
+type IsUnwanted = Box<dyn Fn() -> bool>;
+
+/// Does work of which calls about processes and files are left behind when nobody wants their results any more.
+pub fn while_wanted<T>(is_unwanted: impl Fn() -> bool + 'static, work: impl FnOnce() -> T) -> T {
+    let before = IS_UNWANTED.replace(Some(Box::new(is_unwanted)));
+    let result = work();
+    IS_UNWANTED.set(before);
+    result
+}
+
+/// Whether nobody waits for the calling thread any more.
+pub(crate) fn is_unwanted() -> bool {
+    IS_UNWANTED.with_borrow(|is_unwanted| is_unwanted.as_ref().is_some_and(|f| f()))
+}
+
+/// Waits for an answer, until that time is over or nobody wants it any more. `wait` waits at most so long.
+pub(crate) fn wait_for<T>(
+    time: Duration,
+    mut wait: impl FnMut(Duration) -> Option<T>,
+) -> Option<T> {
+    let begin = Instant::now();
+    loop {
+        let left = time.saturating_sub(begin.elapsed());
+        let answer = wait(left.min(POLL));
+        if answer.is_some() || left.is_zero() || is_unwanted() {
+            return answer;
+        }
+    }
 }
 
 /// CPU time of the calling thread, and of the calls that others made for it, ns.
@@ -197,27 +231,35 @@ pub(crate) fn with_deadline<T: Send + 'static>(
             (caller.tid, reading)
         };
         loop {
-            match from.recv_timeout(deadline) {
-                Ok(result) => return Some(result),
+            let answer = wait_for(deadline, |time| match from.recv_timeout(time) {
+                Ok(result) => Some(Some(result)),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => Some(None),
+            });
+            let is_unwanted = is_unwanted();
+            match answer {
+                Some(Some(result)) => return Some(result),
+                Some(None) => {
+                    *caller = None;
+                    return None;
+                }
                 // It only has no CPU.
-                Err(RecvTimeoutError::Timeout) if is_runnable(&format!("self/task/{tid}")) => {}
-                Err(RecvTimeoutError::Timeout)
-                    if reading.as_mut().is_some_and(|reading| reading.gets_on()) => {}
-                Err(RecvTimeoutError::Timeout) => {
+                None if !is_unwanted && is_runnable(&format!("self/task/{tid}")) => {}
+                None if !is_unwanted
+                    && reading.as_mut().is_some_and(|reading| reading.gets_on()) => {}
+                None => {
                     *caller = None;
                     let mut silent = silent();
                     if let Ok(result) = from.try_recv() {
                         return Some(result);
                     }
                     let silence = silent.entry(awaited).or_default();
-                    silence.since = Some(Instant::now());
+                    if !is_unwanted {
+                        silence.since = Some(Instant::now());
+                    }
                     silence.n_lasting += 1;
                     // With the lock: the call knows by it that it was left behind.
                     drop(from);
-                    return None;
-                }
-                Err(RecvTimeoutError::Disconnected) => {
-                    *caller = None;
                     return None;
                 }
             }
@@ -288,6 +330,23 @@ mod tests {
         }
         assert_eq!(with_deadline(hung, || 3), None);
         assert!(silence().is_over(later));
+    }
+
+    /// Check that a call which nobody wants any more is left behind before its time is over, and is no silence.
+    #[test]
+    fn unwanted() {
+        let (never, wait) = channel::<()>();
+        let hung = Awaited::Facts(Pid(-3));
+        let call = || with_deadline(hung, move || wait.recv().is_ok());
+        assert_eq!(while_wanted(|| true, call), None);
+        assert!(!is_unwanted());
+        let silence = || *silent().get(&hung).unwrap();
+        assert!(silence().since.is_none() && !silence().is_over(Instant::now()));
+        drop(never);
+        while silence().n_lasting > 0 {
+            thread::yield_now();
+        }
+        assert_eq!(with_deadline(hung, || 1), Some(1));
     }
 
     /// Check that the CPU time of a call is its caller's.

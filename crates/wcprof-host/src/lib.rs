@@ -27,7 +27,7 @@ mod sockets;
 pub mod sys;
 mod target;
 
-pub use deadline::{new_silences, read_in_time, work_cpu_ns};
+pub use deadline::{new_silences, read_in_time, while_wanted, work_cpu_ns};
 pub use memory::{read_memory, read_memory_now, readable_address};
 pub use setup::{CephFacts, MAX_WALK_KIB, SetupError, Walk, ceph_facts, read_setup};
 pub use sockets::SocketNames;

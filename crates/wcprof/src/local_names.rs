@@ -10,6 +10,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use wcprof_host::open::{OpenError, look_in_time};
 use wcprof_host::procfs::open;
+use wcprof_host::while_wanted;
 use wcprof_record::{NamedSnapshot, Recorded, TargetFiles, UnmappedFrames};
 use wcprof_symbols::{Cancel, JitCode, SymbolReport, jitdump_names, kernel_names, perf_map_names};
 use wcprof_trace::model::{
@@ -314,6 +315,7 @@ impl CodeFile {
         addresses: &Arc<[Avma]>,
         cancel: &Cancel,
     ) -> anyhow::Result<CodeRead> {
+        let wanted = cancel.clone();
         let (addresses, cancel) = (Arc::clone(addresses), cancel.clone());
         let parse = move |mut file: &File| {
             // A copy of a descriptor has the same position.
@@ -321,7 +323,10 @@ impl CodeFile {
             let input = BufReader::with_capacity(BUFFER, cancel.reader(file));
             self.parse(input, &addresses)
         };
-        look_in_time(file?, parse)?.1
+        while_wanted(
+            move || wanted.is_cancelled(),
+            || look_in_time(file?, parse)?.1,
+        )
     }
 
     /// Adds what a file has; a perf map's where nothing is known yet.

@@ -28,7 +28,7 @@ use rustix::net::{
 use rustix::process::setsid;
 use wcprof_types::Pid;
 
-use crate::deadline::PAUSE;
+use crate::deadline::{PAUSE, is_unwanted, wait_for};
 use crate::left;
 use crate::procfs::is_runnable;
 
@@ -111,18 +111,23 @@ impl Child {
         let head = head.map(u64::to_ne_bytes);
         let parts = [head.as_flattened(), path.as_os_str().as_bytes(), &[0]];
         send(self.socket.as_fd(), &parts, handle)?;
-        let timeout = Timespec::try_from(ANSWER_TIMEOUT).ok();
         let until = Instant::now() + COPY_TIMEOUT;
         while Instant::now() < until {
-            match poll(
-                &mut [PollFd::new(&self.socket, PollFlags::IN)],
-                timeout.as_ref(),
-            ) {
+            let answered = wait_for(ANSWER_TIMEOUT, |time| {
+                let time = Timespec::try_from(time).ok();
+                match poll(
+                    &mut [PollFd::new(&self.socket, PollFlags::IN)],
+                    time.as_ref(),
+                ) {
+                    Ok(0) | Err(Errno::INTR) => None,
+                    polled => Some(polled),
+                }
+            });
+            match answered {
+                Some(polled) => polled?,
                 // It only has no CPU.
-                Ok(0) if self.is_runnable() => continue,
-                Ok(0) => break,
-                Err(Errno::INTR) => continue,
-                polled => polled?,
+                None if self.is_runnable() && !is_unwanted() => continue,
+                None => break,
             };
             let mut answer = [[0; 8]; 4];
             let (n, file) = receive(self.socket.as_fd(), answer.as_flattened_mut())?;

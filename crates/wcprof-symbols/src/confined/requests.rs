@@ -15,6 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use wcprof_host::open::{Remote, look_in_time};
+use wcprof_host::while_wanted;
 use wcprof_types::BuildId;
 
 use super::messages::{Reply, Request};
@@ -84,6 +85,11 @@ impl Server<'_> {
     /// # Errors
     /// When it says what the program never says.
     pub(super) fn serve(&self, socket: &UnixStream) -> io::Result<()> {
+        let cancel = self.options.cancel.clone();
+        while_wanted(move || cancel.is_cancelled(), || self.answer_all(socket))
+    }
+
+    fn answer_all(&self, socket: &UnixStream) -> io::Result<()> {
         loop {
             let mut answering = None;
             let on_read = || answering = Some(Answering::new(&self.n_answering));
