@@ -253,32 +253,40 @@ fn beyond_the_limit() {
         );
     }
     let begin = || RemoteProcess::start_command(Command::new("sh").args(["-c", LASTING]));
-    let start_many = |shell: &mut RemoteProcess| {
-        shell.send_line("1040");
+    let start_many = |shell: &mut RemoteProcess, n: u32| {
+        shell.send_line(&n.to_string());
         shell.answer("DONE");
     };
     let end = |mut shell: RemoteProcess| {
         shell.send_line("");
         shell.answer("GONE");
     };
-    let mut shell = begin();
-    let attach = Attach::new(Engine::ProcfsOnly, shell.pid()).seconds(0.0);
-    let attach = attach.flags(&["--children", "--raw"]);
-    let (child, folder) = attach.spawn();
-    wait_for_trace(&folder);
-    start_many(&mut shell);
-    let worker = worker(&child);
-    wait_until("it takes no more processes", || {
-        let files = fs::read_dir(format!("/proc/{worker}/fd")).ok()?.flatten();
-        let links = files.filter_map(|file| fs::read_link(file.path()).ok());
-        let pidfds = links.filter(|link| link.to_string_lossy().contains("pidfd"));
-        (pidfds.count() >= 1024).then_some(())
-    });
-    wait_for_a_second(&folder);
-    interrupt(&child);
-    let recording = Recording::finish(child, folder);
-    assert!(recording.said().contains(SAID), "{}", recording.said());
-    end(shell);
+    let limits = [("--nofile=1024", 300, 128), ("--nofile=20000", 1040, 1024)];
+    for (limit, n_started, n_taken) in limits {
+        let mut shell = begin();
+        let attach = Attach::new(Engine::ProcfsOnly, shell.pid()).seconds(0.0);
+        let attach = attach.flags(&["--children", "--raw"]);
+        let (child, folder) = attach.limit(limit).spawn();
+        wait_for_trace(&folder);
+        start_many(&mut shell, n_started);
+        let worker = worker(&child);
+        wait_until("it takes no more processes", || {
+            let files = fs::read_dir(format!("/proc/{worker}/fd")).ok()?.flatten();
+            let links = files.filter_map(|file| fs::read_link(file.path()).ok());
+            let pidfds = links.filter(|link| link.to_string_lossy().contains("pidfd"));
+            (pidfds.count() >= n_taken).then_some(())
+        });
+        wait_for_a_second(&folder);
+        interrupt(&child);
+        let recording = Recording::finish(child, folder);
+        recording.assert_sound(Engine::ProcfsOnly);
+        let said = recording.said();
+        assert!(
+            said.contains(SAID) && !said.contains("open files"),
+            "{said}"
+        );
+        end(shell);
+    }
 
     let mut shell = begin();
     let folder = tempfile::tempdir().expect("temporary folder");
@@ -286,7 +294,7 @@ fn beyond_the_limit() {
     let mut command = attach.command(&folder.path().join("a.wct"));
     let flight = Said::by(command.args(["--children", "--raw", "--keep", "2s"]));
     flight.line("Ctrl-C writes them and ends");
-    start_many(&mut shell);
+    start_many(&mut shell, 1040);
     // A file may be written before it is noticed.
     let written = || {
         flight.signal(Signal::SIGUSR1);

@@ -142,11 +142,7 @@ impl From<TargetError> for Failure {
 
 impl From<StartError> for Failure {
     fn from(error: StartError) -> Self {
-        let exit = match error {
-            StartError::Threads { .. } => Exit::Failure,
-            _ => Exit::NotPermitted,
-        };
-        Self::new(exit, error)
+        Self::new(Exit::NotPermitted, error)
             .hint("`wcprof check PID` says what works here and what to do about the rest")
     }
 }

@@ -76,17 +76,11 @@ impl ProcfsSnapshots {
     }
 
     /// `None` for a thread that has exited.
-    fn open(
-        &mut self,
-        target: TargetId,
-        pid: Pid,
-        tid: Tid,
-    ) -> Result<Option<Files>, SnapshotError> {
-        self.try_open(target, pid, tid)
-            .or_else(|e| match e.raw_os_error() {
-                Some(libc::EMFILE | libc::ENFILE) => Err(SnapshotError::TooManyFiles),
-                _ => Ok(None),
-            })
+    ///
+    /// # Errors
+    /// When there are too many open files.
+    fn open(&mut self, target: TargetId, pid: Pid, tid: Tid) -> io::Result<Option<Files>> {
+        self.try_open(target, pid, tid).or_else(or_gone)
     }
 
     fn try_open(&mut self, target: TargetId, pid: Pid, tid: Tid) -> io::Result<Option<Files>> {
@@ -128,6 +122,10 @@ impl ProcfsSnapshots {
                 out.gone.push(target);
                 return Ok(());
             }
+            Err(e) if is_full(&e) => {
+                out.incomplete = true;
+                return Ok(());
+            }
             Err(e) => return Err(e.into()),
         };
         for tid in tids {
@@ -141,16 +139,21 @@ impl ProcfsSnapshots {
                     continue;
                 }
                 self.n_new += 1;
-                let Some(files) = self.open(target, pid, tid)? else {
-                    continue;
+                match self.open(target, pid, tid) {
+                    Ok(Some(files)) => self.threads.insert(tid, files),
+                    Ok(None) => continue,
+                    Err(_) => {
+                        out.incomplete = true;
+                        continue;
+                    }
                 };
-                self.threads.insert(tid, files);
             }
-            let snapshot = self.threads.get_mut(&tid).and_then(|f| f.read(pid, tid));
-            match snapshot {
-                Some(snapshot) => out.threads.push(snapshot),
+            let files = self.threads.get_mut(&tid);
+            match files.map_or(Ok(None), |files| files.read(pid, tid)) {
+                Ok(Some(snapshot)) => out.threads.push(snapshot),
                 // It exited; another thread may get its number and new files.
-                None => self.forget(tid),
+                Ok(None) => self.forget(tid),
+                Err(_) => out.incomplete = true,
             }
         }
         Ok(())
@@ -158,43 +161,53 @@ impl ProcfsSnapshots {
 }
 
 impl Files {
-    fn schedstat(&self) -> Option<SchedStat> {
+    fn schedstat(&self) -> io::Result<Option<SchedStat>> {
         self.parse_file(0, parse_schedstat)
     }
 
-    fn syscall(&self) -> Option<SyscallState> {
+    fn syscall(&self) -> io::Result<Option<SyscallState>> {
         self.parse_file(1, parse_syscall)
     }
 
-    /// Reads the file at this place of [`FILES`].
-    fn parse_file<T>(&self, at: usize, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
+    /// Reads the file at this place of [`FILES`]; `None` when the thread has exited.
+    fn parse_file<T>(&self, at: usize, parse: impl Fn(&str) -> Option<T>) -> io::Result<Option<T>> {
         let mut buffer = line_buffer();
         let opened;
         let file = match &self.held {
             Some(held) => &held[at],
             None => {
-                opened = open(format!("{}/{}", self.dir, FILES[at])).ok()?;
+                opened = match open(format!("{}/{}", self.dir, FILES[at])) {
+                    Ok(file) => file,
+                    Err(error) => return or_gone(error),
+                };
                 &opened
             }
         };
-        parse(read_line(file, &mut buffer).ok()?)
+        Ok(read_line(file, &mut buffer).ok().and_then(parse))
     }
 
     /// Whether the files are still those of this thread.
-    fn is_same(&self) -> bool {
-        self.held.is_some()
-            || stat_of(&self.dir)
-                .is_ok_and(|stat| stat.is_some_and(|s| s.start_ticks == self.start_ticks))
+    fn is_same(&self) -> io::Result<bool> {
+        if self.held.is_some() {
+            return Ok(true);
+        }
+        let stat = stat_of(&self.dir).or_else(or_gone)?;
+        Ok(stat.is_some_and(|stat| stat.start_ticks == self.start_ticks))
     }
 
     /// `None` when it has exited.
-    fn read(&mut self, pid: Pid, tid: Tid) -> Option<ThreadSnapshot> {
+    ///
+    /// # Errors
+    /// When there are too many open files.
+    fn read(&mut self, pid: Pid, tid: Tid) -> io::Result<Option<ThreadSnapshot>> {
         let time = monotonic_ns();
-        if !self.is_same() {
-            return None;
+        if !self.is_same()? {
+            return Ok(None);
         }
-        let counters = self.schedstat()?;
-        let (sched, regs, syscall) = match self.syscall()? {
+        let (Some(counters), Some(state)) = (self.schedstat()?, self.syscall()?) else {
+            return Ok(None);
+        };
+        let (sched, regs, syscall) = match state {
             SyscallState::Running => (Sched::Running, None, None),
             SyscallState::Blocked { number, args, regs } => (
                 Sched::Blocked,
@@ -211,7 +224,7 @@ impl Files {
             self.name_due = time + self.name_wait;
             self.name_wait = (2 * self.name_wait).min(NAME_NS);
         }
-        Some(ThreadSnapshot {
+        Ok(Some(ThreadSnapshot {
             target: self.target,
             tid,
             time,
@@ -233,7 +246,19 @@ impl Files {
                 comm,
                 ..ThreadInfo::default()
             },
-        })
+        }))
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
+/// Nothing for an error of a thread that has exited.
+fn or_gone<T>(error: io::Error) -> io::Result<Option<T>> {
+    match is_full(&error) {
+        true => Err(error),
+        false => Ok(None),
     }
 }
 
@@ -256,7 +281,11 @@ impl Snapshots for ProcfsSnapshots {
             // A thread that is about to run another program holds a lock that these files need.
             let _asking = pulse.state(pid);
             self.snapshot_of(target, pid, out)
-        })
+        })?;
+        if out.incomplete {
+            pulse.lacks_files();
+        }
+        Ok(())
     }
 
     fn add_target(&mut self, target: TargetId, pid: Pid) -> Result<(), SnapshotError> {
@@ -269,7 +298,7 @@ impl Snapshots for ProcfsSnapshots {
     }
 
     fn n_runs(&mut self, tid: Tid) -> Option<u64> {
-        Some(self.threads.get(&tid)?.schedstat()?.n_runs)
+        Some(self.threads.get(&tid)?.schedstat().ok()??.n_runs)
     }
 
     fn forget(&mut self, tid: Tid) {
@@ -282,6 +311,42 @@ impl Snapshots for ProcfsSnapshots {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Check that for want of descriptors threads are not seen, none is taken for an exited one, and that this is said.
+    #[test]
+    fn no_descriptors() {
+        // Other tests open files.
+        if std::env::var_os("IS_ALONE").is_none() {
+            let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+            alone.args(["--exact", "engine::procfs::tests::no_descriptors"]);
+            let status = alone.env("IS_ALONE", "1").status().unwrap();
+            return assert!(status.success());
+        }
+        let pid = Pid(std::process::id() as i32);
+        let new = |max_held| {
+            let engine =
+                ProcfsSnapshots::new(&[(TargetId(0), pid)], max_held, Arc::new(Pulse::default()));
+            let out = SnapshotSet {
+                max_new: usize::MAX,
+                ..SnapshotSet::default()
+            };
+            (engine, out)
+        };
+        let mut engines = [new(1), new(1000), new(1)];
+        for (engine, out) in &mut engines[..2] {
+            engine.snapshot(out, &mut Vec::new()).unwrap();
+            assert!(!out.incomplete && engine.pulse.notes().is_empty());
+        }
+        let full: Vec<File> = std::iter::from_fn(|| open("/proc/version").ok()).collect();
+        for (engine, out) in &mut engines {
+            let n_known = engine.threads.len();
+            engine.snapshot(out, &mut Vec::new()).unwrap();
+            assert_eq!(engine.threads.len(), n_known);
+            assert!(out.incomplete && out.gone.is_empty());
+            assert_eq!(engine.pulse.notes().len(), 1);
+        }
+        drop(full);
+    }
 
     /// Check a snapshot of this process: a thread that waits for a channel is blocked in futex
     /// with its stack pointer known, and its count of runs stands still.

@@ -92,11 +92,6 @@ pub enum SnapshotError {
     /// `/proc` could not be read.
     #[error("failed to read threads of the target: {0}")]
     Io(#[from] io::Error),
-    /// Two files a thread are held open.
-    #[error(
-        "too many open files for the target's threads: raise RLIMIT_NOFILE (ulimit -n) above twice their number, or use --engine bpf"
-    )]
-    TooManyFiles,
     /// The BPF iterator failed.
     #[error(transparent)]
     Bpf(#[from] BpfError),

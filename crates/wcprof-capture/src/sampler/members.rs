@@ -11,7 +11,6 @@ use super::opener::{Opened, Opener, Wanted};
 use super::state::Sampler;
 use super::targets::Observed;
 use crate::batch::{TargetEnd, TargetId};
-use crate::bpf::MAX_TARGETS;
 use wcprof_host::{Liveness, Target, TargetError};
 
 /// The targets' identity (exec, exit, pid reuse) is checked this often.
@@ -186,7 +185,7 @@ impl Sampler {
     /// Begins to sample one more process.
     fn join(&mut self, target: Arc<Target>, entry: Entry) {
         let pid = target.pid();
-        let is_room = self.targets.n_alive() < MAX_TARGETS;
+        let is_room = self.targets.n_alive() < self.targets.max_alive;
         let next = self.targets.next();
         if !is_room || self.snapshots.add_target(next, pid).is_err() {
             self.outbox.batch.counts.n_left_out += 1;

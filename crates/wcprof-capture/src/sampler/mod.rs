@@ -220,7 +220,9 @@ impl Sampler {
         }
         self.drain_timer_samples();
         if let Some(perf) = &mut self.perf {
-            let _ = perf.set_cpus(&cpus);
+            if let Err(error) = perf.set_cpus(&cpus) {
+                self.targets.pulse.lacks_timers(&error);
+            }
             let now = perf.cpus();
             let new = &now - &std::mem::replace(&mut self.targets.timer_cpus, now.clone());
             if !new.is_empty() {

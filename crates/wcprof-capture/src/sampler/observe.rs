@@ -139,9 +139,10 @@ impl Sampler {
         let slot = Slot::new(now, keep, tick);
         self.threads.slots.insert(now.tid, slot);
         if let Some(perf) = &mut self.perf {
-            // A thread that has exited meanwhile, or one descriptor too many: it is still observed, only
-            // its running stacks are not.
-            let _ = perf.add_thread(now.tid);
+            // It is still observed, only its running stacks are not.
+            if let Err(error) = perf.add_thread(now.tid) {
+                self.targets.pulse.lacks_timers(&error);
+            }
         }
         let mut is_older = tick == 1;
         if let Some(observed) = self.targets.get_mut(now.target) {

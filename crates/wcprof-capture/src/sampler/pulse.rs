@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use wcprof_types::{Avma, Pid, Tid, cpu_list};
 use wcprof_host::clock::monotonic_ns;
 use wcprof_host::procfs::{Mappings, has_runnable_thread, parse_schedstat, read_file, task_state};
 use wcprof_host::{Target, TargetError, read_memory_now};
+use wcprof_perf::PerfError;
 
 /// Reads of one tick may take this long; then the recording may end, or go on with the next tick.
 const MAX_WAIT_NS: u64 = 1_000_000_000;
@@ -25,6 +26,8 @@ const MAPPINGS: u64 = u64::MAX;
 const STATE: u64 = u64::MAX - 1;
 const TICK: u64 = u64::MAX - 2;
 
+/// Notes that are kept.
+const MAX_SAID: usize = 16;
 const SLOW_TICKS: &str = "the sampler gave up its real-time priority, because its ticks take more than 2 ms of CPU time: \
      ticks are late when all CPUs are busy; a lower --rate, --engine bpf or --threads helps";
 
@@ -52,8 +55,8 @@ pub struct Pulse {
     pid: AtomicI32,
     /// The thread whose stack it is, or 0: a lock.
     tid: AtomicI32,
-    /// It gave up its real-time priority, since ticks took too long for it.
-    is_ordinary: AtomicBool,
+    /// What happened to it that the user should know.
+    said: Mutex<BTreeSet<String>>,
     /// Isolated CPUs that got a timer after the start.
     disturbed: Mutex<BTreeSet<u32>>,
 }
@@ -200,8 +203,34 @@ impl Pulse {
         self.address.store(address.0, Ordering::Relaxed);
     }
 
+    /// Real-time priority was given up, since ticks took too long for it.
     pub(super) fn give_up_priority(&self) {
-        self.is_ordinary.store(true, Ordering::Relaxed);
+        self.say(SLOW_TICKS.to_owned());
+    }
+
+    /// Threads that started since, or are on other CPUs by now, could not be given timers.
+    pub(super) fn lacks_timers(&self, error: &PerfError) {
+        if !matches!(error, PerfError::NoSuchThread) {
+            self.say(format!(
+                "threads that started during the recording, or came to other CPUs, have no timer there, so no stacks while they \
+                 run: {error}"
+            ));
+        }
+    }
+
+    /// Threads could not be looked at for want of descriptors.
+    pub(crate) fn lacks_files(&self) {
+        self.say(
+            "threads were not seen at some ticks: too many open files, raise RLIMIT_NOFILE (`ulimit -Hn`)"
+                .to_owned(),
+        );
+    }
+
+    fn say(&self, note: String) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.len() < MAX_SAID {
+            said.insert(note);
+        }
     }
 
     /// Threads of the targets may run on these isolated CPUs by now, which have a timer from now on.
@@ -213,11 +242,11 @@ impl Pulse {
 
     /// What happened to the sampler since its start that the user should know.
     pub fn notes(&self) -> Vec<String> {
-        let is_ordinary = self.is_ordinary.load(Ordering::Relaxed);
+        let said = self.said.lock();
+        let said = said.unwrap_or_else(PoisonError::into_inner).clone();
         let disturbed = self.disturbed.lock();
         let disturbed = isolated_note(&disturbed.unwrap_or_else(PoisonError::into_inner));
-        let slow = is_ordinary.then(|| SLOW_TICKS.to_owned());
-        slow.into_iter().chain(disturbed).collect()
+        said.into_iter().chain(disturbed).collect()
     }
 
     /// As if reads had taken long at this tick.

@@ -19,7 +19,7 @@ use super::state::{HeldTicks, KernelSource, Sampler};
 use super::targets::Targets;
 use super::threads::{KeepThread, ThreadTable};
 use crate::batch::TargetId;
-use crate::bpf::BpfError;
+use crate::bpf::{BpfError, MAX_TARGETS};
 use crate::engine::{BpfSnapshots, EngineKind, ProcfsSnapshots, SnapshotSet, Snapshots};
 use crate::sys::{Punctuality, become_punctual, process_vm_readv_reaches_kernel, raise_open_files};
 use wcprof_host::Target;
@@ -36,8 +36,8 @@ pub(crate) const DUMP_BYTES: u32 = 32 << 10;
 
 /// Descriptors of wcprof itself: standard streams, trace, event loop, BPF objects, debug files.
 pub(crate) const OWN_FILES: usize = 48;
-/// Files of processes that join which the recording may come to hold.
-const JOINING_FILES: u64 = 400;
+/// Descriptors for each process that joins: itself, its root, an iterator, and a file of its own.
+const FILES_OF_PROCESS: usize = 4;
 
 /// What to sample and how.
 pub struct SamplerOptions {
@@ -141,14 +141,6 @@ pub enum StartError {
         /// Descriptors for wcprof itself and the target's binaries.
         need: usize,
     },
-    /// The target's threads cannot be listed.
-    #[error("failed to list the threads of pid {pid}: {source}")]
-    Threads {
-        /// The target.
-        pid: Pid,
-        /// Why.
-        source: std::io::Error,
-    },
 }
 
 /// CPU time between two timer samples. A little less than the tick interval, by a ratio that no
@@ -168,6 +160,7 @@ impl Sampler {
             members.add(Arc::clone(target));
         }
         let files = FileBudget::new(targets, options.children || options.arrivals.is_some())?;
+        members.max_alive = (targets.len() + files.joining).min(MAX_TARGETS);
         let mut notes = Vec::new();
         let start = Start {
             targets: &members,
@@ -230,17 +223,14 @@ struct FileBudget {
     events: usize,
     /// Files of `/proc` that are held open.
     held: usize,
+    /// Processes that may join.
+    joining: usize,
 }
 
 impl FileBudget {
     /// Raises the limit as far as permitted.
     fn new(targets: &[Arc<Target>], others_join: bool) -> Result<Self, StartError> {
         let limit = raise_open_files();
-        // What those that join map is opened later.
-        let limit = match others_join {
-            true => limit - (limit / 2).min(JOINING_FILES),
-            false => limit,
-        };
         let mut modules: BTreeSet<(u64, (u32, u32))> = BTreeSet::new();
         for target in targets {
             let mappings = target.mappings().unwrap_or_default();
@@ -253,19 +243,24 @@ impl FileBudget {
         let Some(first) = targets.first() else {
             return Err(StartError::NoTarget);
         };
-        Self::of(limit, need).ok_or(StartError::OpenFiles {
+        Self::of(limit, need, others_join).ok_or(StartError::OpenFiles {
             pid: first.pid(),
             limit,
             need,
         })
     }
 
-    fn of(limit: u64, need: usize) -> Option<Self> {
+    fn of(limit: u64, need: usize, others_join: bool) -> Option<Self> {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        let rest = limit.checked_sub(need)?;
+        let joining = match others_join {
+            true => (limit / 2 / FILES_OF_PROCESS).min(MAX_TARGETS),
+            false => 0,
+        };
+        let rest = limit.checked_sub(joining * FILES_OF_PROCESS + need)?;
         Some(Self {
             events: rest - rest / 3,
             held: rest / 3,
+            joining,
         })
     }
 }
@@ -533,10 +528,12 @@ mod tests {
     /// Check that the shares add up to what the limit leaves, and that too low a limit has none.
     #[test]
     fn file_budget() {
-        let budget = FileBudget::of(1024, 100).unwrap();
-        assert_eq!(budget.events + budget.held, 924);
-        assert_eq!(FileBudget::of(100, 100).map(|b| b.events), Some(0));
-        assert_eq!(FileBudget::of(99, 100), None);
-        assert!(FileBudget::of(u64::MAX, 100).is_some());
+        let of = |limit, join| FileBudget::of(limit, 100, join);
+        let (alone, joined) = (of(1024, false).unwrap(), of(1024, true).unwrap());
+        assert_eq!((alone.events + alone.held, alone.joining), (924, 0));
+        assert_eq!((joined.events + joined.held, joined.joining), (412, 128));
+        assert_eq!(of(100, false).map(|b| b.events), Some(0));
+        assert_eq!((of(99, false), of(190, true)), (None, None));
+        assert_eq!(of(u64::MAX, true).map(|b| b.joining), Some(MAX_TARGETS));
     }
 }

@@ -58,6 +58,8 @@ pub(super) struct Targets {
     pub(super) births: Option<Births>,
     /// Opens them; from the first of them on.
     pub(super) opener: Option<Opener>,
+    /// More are not taken in.
+    pub(super) max_alive: usize,
     /// Processes that another thread finds.
     pub(super) arrivals: Option<Arrivals>,
     /// How the last process left.
