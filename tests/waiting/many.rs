@@ -10,7 +10,7 @@ use wcprof_trace::model::Trace;
 use crate::said::Said;
 use wcprof_testkit::{
     Attach, Engine, Recording, RemoteProcess, Variant, fixture, has_capability, interrupt, skip,
-    wait_for_trace, wait_for_write, wait_until, worker,
+    thread_ids, wait_for_trace, wait_for_write, wait_until, worker,
 };
 
 fn start(program: &'static str) -> RemoteProcess {
@@ -182,6 +182,37 @@ pub(crate) fn children(engine: Engine) {
     );
     let other = of("other", "other_sleep");
     assert!(other > 400_000, "{other} us:\n{}", folded.show());
+}
+
+/// Check that the sampler gives up its real-time priority where ticks take long, and that this is said.
+#[test]
+fn slow_ticks() {
+    if !has_capability() {
+        return skip("slow_ticks", "needs root for a real-time priority");
+    }
+    let target = start("crowd.c");
+    let attach = Attach::new(Engine::ProcfsOnly, target.pid());
+    let (child, folder) = attach.seconds(0.0).spawn();
+    wait_for_trace(&folder);
+    wait_for_a_second(&folder);
+    let mut threads = thread_ids(worker(&child)).into_iter();
+    let sampler = threads.find(|(_, name)| name == "wcprof-sampler");
+    let sampler = sampler.expect("it runs").0;
+    assert_eq!(policy(sampler), Some(SCHED_OTHER));
+    interrupt(&child);
+    let recording = Recording::finish(child, folder);
+    let said = recording.said();
+    assert!(said.contains("gave up its real-time priority"), "{said}");
+}
+
+/// `include/uapi/linux/sched.h`.
+const SCHED_OTHER: i32 = 0;
+
+/// How a thread is scheduled.
+fn policy(tid: i32) -> Option<i32> {
+    let stat = fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
+    let after_name = stat.rsplit_once(") ")?.1;
+    after_name.split(' ').nth(38)?.parse().ok()
 }
 
 /// Starts so many programs, 20 at a time, each long enough that it is noticed.

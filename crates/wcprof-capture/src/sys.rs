@@ -79,10 +79,14 @@ pub fn become_punctual() -> Punctuality {
     Punctuality::Normal
 }
 
-/// Takes back what [`become_punctual`] did for the calling thread.
-pub(crate) fn become_ordinary() {
-    // To lower a priority is always permitted.
-    set_scheduler(Pid::from_raw(0), libc::SCHED_OTHER, 0);
+/// Takes the calling thread's real-time priority away; false when it has none.
+pub(crate) fn become_ordinary() -> bool {
+    // SAFETY: no memory arguments; 0 is the calling thread.
+    let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) } as libc::c_int;
+    let is_real_time = policy & !libc::SCHED_RESET_ON_FORK == libc::SCHED_FIFO;
+    // To lower a priority is always permitted, but not to take this flag back (sched_setscheduler(2)).
+    let ordinary = libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK;
+    is_real_time && set_scheduler(Pid::from_raw(0), ordinary, 0)
 }
 
 /// Lets a thread (the first one of a process that has no others yet) run only when nobody else wants its CPU;

@@ -11,7 +11,7 @@ use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 
 /// Ids of the threads of `pid`, with their names.
-fn thread_ids(pid: i32) -> BTreeMap<i32, String> {
+pub fn thread_ids(pid: i32) -> BTreeMap<i32, String> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("target lives");
     tasks
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())

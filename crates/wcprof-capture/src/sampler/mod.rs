@@ -80,8 +80,7 @@ impl Sampler {
             }
             // With the sleep before it, which takes little.
             let before = std::mem::replace(&mut cpu, thread_cpu_ns());
-            if self.clock.is_slow(cpu - before) {
-                become_ordinary();
+            if self.clock.is_slow(cpu - before) && become_ordinary() {
                 self.targets.pulse.give_up_priority();
             }
         };
