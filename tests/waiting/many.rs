@@ -9,8 +9,8 @@ use wcprof_trace::model::Trace;
 
 use crate::said::Said;
 use wcprof_testkit::{
-    Attach, Engine, Recording, RemoteProcess, Variant, fixture, has_capability, interrupt, skip,
-    thread_ids, wait_for_trace, wait_for_write, wait_until, worker,
+    Attach, Engine, Recording, RemoteProcess, Variant, fixture, has_capability, interrupt,
+    read_trace, skip, text, thread_ids, wait_for_trace, wait_for_write, wait_until, wcprof, worker,
 };
 
 fn start(program: &'static str) -> RemoteProcess {
@@ -182,6 +182,25 @@ pub(crate) fn children(engine: Engine) {
     );
     let other = of("other", "other_sleep");
     assert!(other > 400_000, "{other} us:\n{}", folded.show());
+}
+
+/// Check that a limit of CPU time is kept where without it three times as much is taken.
+#[test]
+fn limited() {
+    let target = start("crowd.c");
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let trace = folder.path().join("t.wct");
+    let output = wcprof()
+        .args(["attach", &target.pid().to_string(), "-d", "3s", "-o"])
+        .arg(&trace)
+        .args(["--engine", "procfs-only", "--max-cpu", "10", "--raw"])
+        .output()
+        .expect("wcprof starts");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let stats = read_trace(&trace).0.tables.stats;
+    let share = stats.own_cpu_ns as f64 / stats.duration.0 as f64;
+    assert!(share < 0.2, "{share}");
 }
 
 /// Check that the sampler gives up its real-time priority where ticks take long, and that this is said.
