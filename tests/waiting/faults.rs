@@ -110,13 +110,18 @@ impl Work {
         }
     }
 
-    fn run(self, target: &RemoteProcess, fault: &str) -> Ended {
+    /// Runs while a call fails; over a file that is there, if its content is given.
+    fn run(self, target: &RemoteProcess, fault: &str, over: Option<&str>) -> Ended {
         let folder = tempfile::tempdir().expect("temporary folder");
         let path = folder.path();
         let stderr = File::create(path.join("said")).expect("temporary file");
         fs::write(path.join("a.folded"), "a;b 7\nc 3\n").expect("temporary file");
-        let mut child = self
-            .command(target, path)
+        let mut command = self.command(target, path);
+        if let Some(content) = over {
+            fs::write(path.join("t.wct"), content).expect("temporary file");
+            command.arg("--force");
+        }
+        let mut child = command
             .env("LD_PRELOAD", fixture("fail.c", Variant::Preload))
             .env("FAIL", fault)
             .env("FAIL_LOG", path.join("hit"))
@@ -187,7 +192,7 @@ fn each_fails_once(work: Work, n_calls: u32) {
         }
         let is_hit = |n: &u32| {
             let fault = format!("{name}:{n}:{}", errno as i32);
-            let ended = work.run(&target, &fault);
+            let ended = work.run(&target, &fault, None);
             work.assert_sound(&fault, &ended);
             ended.is_hit
         };
@@ -203,25 +208,45 @@ fn first_calls() {
     each_fails_once(Work::Attach, 3);
 }
 
-/// Check that an output which cannot be put in its place is said, and that nothing else is left there.
+/// Check that an output which cannot be put in its place is said, that nothing else is left there, and that a file which
+/// it was to replace is as before.
 #[test]
 fn renames() {
     let target = RemoteProcess::start(&fixture("split_sleep.c", Variant::NoFramePointers));
     let fault = format!("rename:1:{}", Errno::EACCES as i32);
     let Ended {
         code, said, folder, ..
-    } = Work::Attach.run(&target, &fault);
+    } = Work::Attach.run(&target, &fault, None);
     assert_eq!(code, Some(1), "{said}");
     assert!(
         said.contains("t.svg") && !said.contains("panicked"),
         "{said}"
     );
-    let names = fs::read_dir(folder.path()).expect("a folder").flatten();
-    let names = names.map(|entry| entry.file_name());
-    let is_made = |name: &OsString| name != "said" && name != "a.folded";
-    let names: Vec<_> = names.filter(is_made).collect();
-    assert_eq!(names, ["t.wct"]);
+    assert_eq!(made(folder.path()), ["t.wct"]);
     read_trace(&folder.path().join("t.wct"));
+    for work in [Work::Attach, Work::Report, Work::Merge, Work::Import] {
+        let Ended {
+            code, said, folder, ..
+        } = work.run(&target, &fault, Some("before"));
+        let what = format!("{work:?}: {said}");
+        assert_eq!(code, Some(1), "{what}");
+        assert!(
+            said.contains("t.wct") && said.contains("(os error 13)"),
+            "{what}"
+        );
+        assert_eq!(made(folder.path()), ["t.wct"], "{what}");
+        let after = fs::read_to_string(folder.path().join("t.wct"));
+        assert_eq!(after.expect("it is there"), "before", "{what}");
+    }
+}
+
+/// What was made in a folder of [`Work::run`].
+fn made(folder: &Path) -> Vec<OsString> {
+    let names = fs::read_dir(folder).expect("a folder").flatten();
+    let names = names.map(|entry| entry.file_name());
+    names
+        .filter(|name| name != "said" && name != "a.folded")
+        .collect()
 }
 
 /// Check that a file which exceeds `ulimit -f` is an error like a full disk.
@@ -245,7 +270,7 @@ fn too_large() {
 fn spool() {
     let target = RemoteProcess::start(&fixture("split_sleep.c", Variant::NoFramePointers));
     let fault = format!("rename:1:{}", Errno::EACCES as i32);
-    let Ended { said, folder, .. } = Work::Agent.run(&target, &fault);
+    let Ended { said, folder, .. } = Work::Agent.run(&target, &fault, None);
     let is_said = |part: &str| said.lines().any(|line| line.contains(part));
     assert!(is_said(NOT_TAKEN) && is_said("(os error 13)"), "{said}");
     assert!(
@@ -272,7 +297,7 @@ fn flight_recorder() {
 
 /// Check the same of what is made from saved files.
 #[test]
-fn made() {
+fn from_saved() {
     for work in [Work::Report, Work::Merge, Work::Import] {
         each_fails_once(work, MAX_CALLS);
     }
