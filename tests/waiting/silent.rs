@@ -12,8 +12,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 use wcprof_testkit::{
-    Attach, Engine, RemoteProcess, Variant, fixture, has_capability, interrupt, read_trace, skip,
-    text, wait_for_trace, wait_until, worker,
+    Attach, Engine, Recording, RemoteProcess, Variant, fixture, has_capability, interrupt,
+    read_trace, skip, text, wait_for_trace, wait_for_write, wait_until, worker,
 };
 use wcprof_trace::Ending;
 
@@ -232,6 +232,37 @@ fn leaving() {
     assert_eq!(output.status.code(), Some(0), "{said}");
     let named = "in perf-leaving.map: its files were not read: the process that reads it did not get on for 10 s";
     assert!(said.contains(named) && !said.contains("libc.so"), "{said}");
+}
+
+/// Check that a program on FUSE which several processes run is copied, and its copy held, once.
+#[test]
+fn shared_copy() {
+    if !has_capability() || !Path::new("/dev/fuse").exists() {
+        return skip("shared_copy", "needs root and FUSE");
+    }
+    let program =
+        fs::read(fixture("spin.c", Variant::NoFramePointers)).expect("the fixture is there");
+    let first = start(("leaving", &program), "shared", |_, file| {
+        Command::new(file)
+    });
+    let second = RemoteProcess::start_command(
+        Command::new("nsenter")
+            .args(["--mount", "--target", &first.target.pid().to_string()])
+            .arg("/tmp/perf-shared.map"),
+    );
+    let attach = Attach::new(Engine::ProcfsOnly, first.target.pid()).and(second.pid());
+    let (child, folder) = attach.seconds(0.0).spawn();
+    wait_for_trace(&folder);
+    wait_for_write(&folder);
+    let files = fs::read_dir(format!("/proc/{}/fd", worker(&child))).expect("it runs");
+    let links = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+    let copies = links.filter(|link| link.to_string_lossy().contains("wcprof-copy"));
+    assert_eq!(copies.count(), 1);
+    interrupt(&child);
+    let recording = Recording::finish(child, folder);
+    recording.assert_sound(Engine::ProcfsOnly);
+    let folded = recording.report(&["--by", "process"]);
+    assert!(folded.contains("perf-shared.map"), "{folded}");
 }
 
 /// A thread's stack in a mapped file whose server answers no read: the process that waits for it is left behind,

@@ -13,7 +13,7 @@ use wcprof_types::{Avma, BuildId, LoadBias, Mapping, Svma};
 use wcprof_unwind::{CodeError, ModuleCode, ModuleKey, Unwinder};
 
 use crate::files::{Handle, NewModule, TargetFiles};
-use crate::shared::{FileIdentity, SharedFiles};
+use crate::shared::SharedFiles;
 
 /// Modules that are mapped no more whose files are held for their names.
 const MAX_UNMAPPED: usize = 128;
@@ -361,11 +361,8 @@ impl Modules {
             (code, Arc::new(Handle::Bytes(bytes)))
         } else {
             let mapping = &image.first;
-            let file = files.open_mapping(mapping)?;
-            let identify = move || (FileIdentity::of(&file), file);
-            let (identity, file) = files.in_time(mapping, identify)?;
-            let identity = identity.filter(|_| !files.may_hang(mapping));
-            match identity.and_then(|id| shared.find(id)) {
+            let (file, identity) = files.open_identified(mapping)?;
+            match shared.find(identity) {
                 Some((code, handle)) => (Ok(code), handle),
                 None => {
                     let own = self.ids.values().map(|known| known.code_bytes).sum();
@@ -373,12 +370,12 @@ impl Modules {
                     // Without room it has its names.
                     let read = move || (ModuleCode::read(&file, room), file);
                     let (code, file) = files.in_time(mapping, read)?;
-                    if let (Err(CodeError::NoRoom), Some(identity)) = (&code, identity) {
+                    if let Err(CodeError::NoRoom) = code {
                         shared.refuse(identity, room);
                     }
                     let handle = shared.hold(file);
                     let code = code.map(|code| shared.modules.intern(code));
-                    if let (Some(identity), Ok(code)) = (identity, &code) {
+                    if let Ok(code) = &code {
                         shared.add(identity, code, &handle);
                     }
                     (code, handle)

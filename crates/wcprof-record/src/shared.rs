@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Weak};
 
+use wcprof_host::open::FileIdentity;
 use wcprof_unwind::{ModuleCode, SharedModules};
 
 use crate::files::Handle;
@@ -40,27 +40,6 @@ impl Patience {
     pub(crate) fn spend(&mut self, now: u64, took: u64) {
         let rest = took.saturating_sub(QUICK_NS).saturating_mul(REST);
         self.whole_at = self.whole_at.max(now).saturating_add(rest);
-    }
-}
-
-/// What makes two open files the same file with the same content.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct FileIdentity {
-    device: u64,
-    inode: u64,
-    size: u64,
-    changed: (i64, i64),
-}
-
-impl FileIdentity {
-    pub(crate) fn of(file: &File) -> Option<Self> {
-        let m = file.metadata().ok()?;
-        Some(Self {
-            device: m.dev(),
-            inode: m.ino(),
-            size: m.size(),
-            changed: (m.ctime(), m.ctime_nsec()),
-        })
     }
 }
 
@@ -107,11 +86,7 @@ impl SharedFiles {
 
     /// Bytes that the call frame information of one more file may take, or why it may not be held, for a process whose
     /// modules take `own` bytes: they may take half of what the others leave. 0 for a file that was refused as much.
-    pub(crate) fn room(
-        &mut self,
-        own: usize,
-        file: Option<FileIdentity>,
-    ) -> Result<usize, &'static str> {
+    pub(crate) fn room(&mut self, own: usize, file: FileIdentity) -> Result<usize, &'static str> {
         if self.read.len() >= self.max_files {
             self.read.retain(|file| file.strong_count() > 0);
         }
@@ -129,7 +104,7 @@ impl SharedFiles {
                 .retain(|_, (code, _)| Arc::strong_count(code) > 1);
             left = room(self);
         }
-        let before = file.and_then(|file| self.refused.get(&file));
+        let before = self.refused.get(&file);
         let is_refused = before.is_some_and(|before| left <= *before);
         Ok(if is_refused { 0 } else { left })
     }
@@ -164,6 +139,15 @@ impl SharedFiles {
 mod tests {
     use super::*;
 
+    fn identity(inode: u64) -> FileIdentity {
+        FileIdentity {
+            device: 1,
+            inode,
+            size: 4096,
+            changed: (0, 0),
+        }
+    }
+
     /// Check that files which nobody maps are closed, also those whose content others have, too.
     #[test]
     fn idle() {
@@ -174,10 +158,7 @@ mod tests {
             .intern(ModuleCode::read(&program, usize::MAX).unwrap());
         let mut handles = Vec::new();
         for inode in 0..200 {
-            let identity = FileIdentity {
-                inode,
-                ..FileIdentity::of(&program).unwrap()
-            };
+            let identity = identity(inode);
             let handle = Arc::new(Handle::Bytes(Vec::new()));
             shared.add(identity, &code, &handle);
             handles.push(handle);
@@ -230,20 +211,20 @@ mod tests {
         let code = shared.modules.intern(code);
         let bytes = code.heap_bytes();
         shared.max_code_bytes = 4 * bytes;
-        let file = FileIdentity::of(&program);
+        let (file, other) = (identity(1), identity(2));
         assert_eq!(shared.room(0, file), Ok(3 * bytes / 2));
         assert_eq!(shared.room(bytes, file), Ok(bytes));
-        assert_eq!(shared.room(3 * bytes, None), Ok(0));
-        shared.refuse(file.unwrap(), bytes);
+        assert_eq!(shared.room(3 * bytes, other), Ok(0));
+        shared.refuse(file, bytes);
         assert_eq!(shared.room(bytes, file), Ok(0));
-        assert_eq!(shared.room(bytes, None), Ok(bytes));
+        assert_eq!(shared.room(bytes, other), Ok(bytes));
         assert_eq!(shared.room(0, file), Ok(3 * bytes / 2));
         assert!(ModuleCode::read(&program, 2 * bytes).is_ok());
         assert!(ModuleCode::read(&program, bytes - 1).is_err());
         let handle = Arc::new(Handle::Bytes(Vec::new()));
-        shared.add(file.unwrap(), &code, &handle);
-        assert_eq!(shared.room(3 * bytes, None), Ok(0));
+        shared.add(file, &code, &handle);
+        assert_eq!(shared.room(3 * bytes, other), Ok(0));
         drop(code);
-        assert_eq!(shared.room(3 * bytes, None), Ok(bytes / 2));
+        assert_eq!(shared.room(3 * bytes, other), Ok(bytes / 2));
     }
 }

@@ -17,9 +17,7 @@ use std::time::{Duration, Instant};
 use nix::unistd::ForkResult;
 use rustix::cmsg_space;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{
-    FileType, MemfdFlags, OFlags, fstat, fstatfs, major, memfd_create, minor, statvfs,
-};
+use rustix::fs::{FileType, MemfdFlags, OFlags, fstat, fstatfs, memfd_create, statvfs};
 use rustix::io::{Errno, pread, pwrite};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -33,7 +31,7 @@ use crate::left;
 use crate::procfs::is_runnable;
 
 use super::reason::NoFile;
-use super::regular::{handle_below, nameless_in, open_handle};
+use super::regular::{FileIdentity, handle_below, nameless_in, open_handle};
 
 /// A message of the child must follow the one before within this.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -70,9 +68,8 @@ pub(super) enum Request<'a> {
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) file: OwnedFd,
-    /// Inode and device (major, minor) of the file itself.
-    pub(super) inode: u64,
-    pub(super) device: (u32, u32),
+    /// Of the file itself.
+    pub(super) identity: FileIdentity,
 }
 
 /// The child process.
@@ -129,18 +126,22 @@ impl Child {
                 None if self.is_runnable() && !is_unwanted() => continue,
                 None => break,
             };
-            let mut answer = [[0; 8]; 4];
+            let mut answer = [[0; 8]; ANSWER];
             let (n, file) = receive(self.socket.as_fd(), answer.as_flattened_mut())?;
             if n != size_of_val(&answer) {
                 break;
             }
-            let [status, value, device, inode] = answer.map(u64::from_ne_bytes);
+            let [status, value, device, inode, size, s, ns] = answer.map(u64::from_ne_bytes);
             return match (status, file) {
                 (GOES_ON, _) => continue,
                 (OPENED, Some(file)) => Ok(Opened {
                     file,
-                    inode,
-                    device: (major(device), minor(device)),
+                    identity: FileIdentity {
+                        device,
+                        inode,
+                        size,
+                        changed: (s.cast_signed(), ns.cast_signed()),
+                    },
                 }),
                 (NOT_REGULAR, _) => Err(NoFile::NotRegular(FileType::from_raw_mode(value as u32))),
                 (OTHER_OWNER, _) => Err(NoFile::Owner(value as u32)),
@@ -191,7 +192,8 @@ const PATH: u64 = 1;
 const OWNED: u64 = 2;
 const HEAD: usize = 16;
 
-/// Answers: one of these, what it says (kind of file, owner or errno), device and inode.
+/// Answers: one of these, what it says (kind of file, owner or errno), and the parts of a [`FileIdentity`].
+const ANSWER: usize = 7;
 const OPENED: u64 = 0;
 const GOES_ON: u64 = 1;
 const NOT_REGULAR: u64 = 2;
@@ -222,14 +224,14 @@ fn serve(socket: BorrowedFd<'_>, root: Option<BorrowedFd<'_>>) -> ! {
         let opened = answer(socket, root, &message[..n], handle, &mut copied);
         let (answer, file) = match &opened {
             Ok((answer, file)) => (*answer, Some(file.as_fd())),
-            Err(NoFile::NotRegular(kind)) => ([NOT_REGULAR, kind.as_raw_mode().into(), 0, 0], None),
-            Err(NoFile::Owner(uid)) => ([OTHER_OWNER, (*uid).into(), 0, 0], None),
-            Err(NoFile::NoCopy) => ([NO_COPY, 0, 0, 0], None),
+            Err(NoFile::NotRegular(kind)) => (failed(NOT_REGULAR, kind.as_raw_mode().into()), None),
+            Err(NoFile::Owner(uid)) => (failed(OTHER_OWNER, (*uid).into()), None),
+            Err(NoFile::NoCopy) => (failed(NO_COPY, 0), None),
             Err(NoFile::System(error)) => {
                 let errno = error.raw_os_error().unwrap_or(libc::EINVAL);
-                ([FAILED, errno as u64, 0, 0], None)
+                (failed(FAILED, errno as u64), None)
             }
-            Err(_) => ([FAILED, libc::ENOENT as u64, 0, 0], None),
+            Err(_) => (failed(FAILED, libc::ENOENT as u64), None),
         };
         let answer = answer.map(u64::to_ne_bytes);
         if send(socket, &[answer.as_flattened(), &[], &[]], file).is_err() {
@@ -241,6 +243,13 @@ fn serve(socket: BorrowedFd<'_>, root: Option<BorrowedFd<'_>>) -> ! {
     }
 }
 
+/// The answer without a file.
+fn failed(status: u64, value: u64) -> [u64; ANSWER] {
+    let mut answer = [0; ANSWER];
+    [answer[0], answer[1]] = [status, value];
+    answer
+}
+
 /// In the child. `copied` is what a copy was made of.
 fn answer(
     socket: BorrowedFd<'_>,
@@ -248,7 +257,7 @@ fn answer(
     message: &[u8],
     handle: Option<OwnedFd>,
     copied: &mut Option<OwnedFd>,
-) -> Result<([u64; 4], OwnedFd), NoFile> {
+) -> Result<([u64; ANSWER], OwnedFd), NoFile> {
     let (head, path) = message.split_first_chunk::<HEAD>().ok_or(Errno::INVAL)?;
     let [kind, owner] = [0, 8].map(|at| u64::from_ne_bytes(std::array::from_fn(|i| head[at + i])));
     let handle = match (kind, handle, root) {
@@ -270,9 +279,15 @@ fn answer(
         }
     }
     let (file, stat) = open_handle(&handle)?;
-    let answer = [OPENED, 0, stat.st_dev, stat.st_ino];
+    let FileIdentity {
+        device,
+        inode,
+        size,
+        changed: (s, ns),
+    } = FileIdentity::of(&stat);
+    let changed = [s, ns].map(i64::cast_unsigned);
+    let answer = [OPENED, 0, device, inode, size, changed[0], changed[1]];
     if COPIED.contains(&(fstatfs(&file)?.f_type as u64)) {
-        let size = u64::try_from(stat.st_size).unwrap_or(0);
         return Ok((answer, copy(socket, copied.insert(file), size)?));
     }
     // Whether it answers at all: wcprof waits for what answers now.
@@ -315,7 +330,7 @@ fn copy(socket: BorrowedFd<'_>, file: &OwnedFd, size: u64) -> Result<OwnedFd, No
         at += piece.len() as u64;
         if at - reported >= PIECE {
             reported = at;
-            let answer = [GOES_ON, 0, 0, 0].map(u64::to_ne_bytes);
+            let answer = failed(GOES_ON, 0).map(u64::to_ne_bytes);
             send(socket, &[answer.as_flattened(), &[], &[]], None)?;
         }
     }

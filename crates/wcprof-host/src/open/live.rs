@@ -10,12 +10,12 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use rustix::fs::fstat;
+use rustix::fs::{fstat, major, minor};
 use wcprof_types::{Avma, Mapping, Pid};
 
 use super::child::{Child, Opened, Request, Silent};
 use super::reason::{NoFile, OpenError};
-use super::regular::{Root, handle, open_handle};
+use super::regular::{FileIdentity, Root, handle, open_handle};
 use crate::deadline::{Awaited, with_deadline};
 use crate::memory::read_memory;
 use crate::procfs::read_bytes;
@@ -153,11 +153,20 @@ impl LiveFiles {
     /// # Errors
     /// When it is no regular file, may not be opened, or its server does not answer.
     pub fn open_mapping(&self, mapping: &Mapping) -> Result<File, OpenError> {
+        self.open_identified(mapping).map(|(file, _)| file)
+    }
+
+    /// The same, and what file that is, or was copied.
+    ///
+    /// # Errors
+    /// As [`Self::open_mapping`].
+    pub fn open_identified(&self, mapping: &Mapping) -> Result<(File, FileIdentity), OpenError> {
         let opened = match self.handle(mapping) {
             Some(handle) => self.open_handle(handle, mapping),
             None => self.open_by_name(mapping),
         };
-        opened.map_err(|reason| reason.at(&mapping.path))
+        let opened = opened.map_err(|reason| reason.at(&mapping.path))?;
+        Ok((opened.file.into(), opened.identity))
     }
 
     /// Holds the file of a mapping, to open it later.
@@ -168,7 +177,10 @@ impl LiveFiles {
         let path = mapping.path.clone();
         let held = match self.handle(mapping) {
             Some(handle) => Held::Handle(handle),
-            None => Held::File(self.open_by_name(mapping).map_err(|e| e.at(&path))?),
+            None => {
+                let opened = self.open_by_name(mapping).map_err(|e| e.at(&path))?;
+                Held::File(opened.file.into())
+            }
         };
         Ok(HeldFile { held, path })
     }
@@ -227,15 +239,19 @@ impl LiveFiles {
         mapped_file(self.pid, mapping).ok()
     }
 
-    fn open_handle(&self, handle: OwnedFd, mapping: &Mapping) -> Result<File, NoFile> {
-        let open = |handle| open_handle(&handle).map(|(file, _)| file.into());
+    fn open_handle(&self, handle: OwnedFd, mapping: &Mapping) -> Result<Opened, NoFile> {
+        let open = |handle| {
+            let (file, stat) = open_handle(&handle)?;
+            let identity = FileIdentity::of(&stat);
+            Ok(Opened { file, identity })
+        };
         match self.mount(mapping) {
             Some(Mount::Local | Mount::Overlay) => self.wait(mapping, move || open(handle))?,
-            _ => self.ask_for_file(Request::Handle(handle.as_fd())),
+            _ => self.ask(Request::Handle(handle.as_fd())),
         }
     }
 
-    fn open_by_name(&self, mapping: &Mapping) -> Result<File, NoFile> {
+    fn open_by_name(&self, mapping: &Mapping) -> Result<Opened, NoFile> {
         let exe = format!("/proc/{}/exe", self.pid);
         match fs::read_link(&exe) {
             Ok(path) if path.to_string_lossy() == mapping.path => {
@@ -254,9 +270,11 @@ impl LiveFiles {
         let opened = self.ask(Request::Path(Path::new(&path)))?;
         // Btrfs and overlay show another device in `maps` than in `stat`: the first bytes are
         // compared with the target's memory in any case.
-        if opened.inode != mapping.inode && opened.device == mapping.device {
+        let FileIdentity { device, inode, .. } = opened.identity;
+        if inode != mapping.inode && (major(device), minor(device)) == mapping.device {
             return Err(NoFile::Replaced);
         }
+        let identity = opened.identity;
         let file = File::from(opened.file);
         let begin = move || {
             let mut bytes = [0; COMPARED];
@@ -265,8 +283,14 @@ impl LiveFiles {
         };
         let (file, bytes, n) = self.in_time(mapping, begin).map_err(|e| e.reason)?;
         match self.begins_like(&bytes[..n], mapping.start) {
-            _ if mapping.offset.0 != 0 => Ok(file),
-            Some(true) => Ok(file),
+            _ if mapping.offset.0 != 0 => Ok(Opened {
+                file: file.into(),
+                identity,
+            }),
+            Some(true) => Ok(Opened {
+                file: file.into(),
+                identity,
+            }),
             Some(false) => Err(NoFile::Replaced),
             None => Err(NoFile::NotMapped),
         }
@@ -375,7 +399,7 @@ mod tests {
         let by_mapping = files.open_mapping(first).unwrap();
         let by_name = files.open_by_name(first).unwrap();
         assert_eq!(by_mapping.metadata().unwrap().ino(), inode);
-        assert_eq!(by_name.metadata().unwrap().ino(), inode);
+        assert_eq!(by_name.identity.inode, inode);
         assert!(!files.may_hang(first) || !files.mounts.is_empty());
     }
 

@@ -21,4 +21,4 @@ pub use in_time::{Remote, look_in_time, open_below_in_time, open_regular_in_time
 pub use live::{HeldFile, LiveFiles, mapped_file};
 pub use reason::{NoFile, OpenError};
 pub(crate) use regular::open_handle;
-pub use regular::{Root, open_regular};
+pub use regular::{FileIdentity, Root, open_regular};

@@ -24,6 +24,30 @@ pub fn open_regular(path: &Path) -> Result<File, OpenError> {
     opened.map(|(file, _)| file.into()).map_err(|e| e.at(path))
 }
 
+/// What makes two files the same one with the same content.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct FileIdentity {
+    /// `st_dev`.
+    pub device: u64,
+    /// Inode on it.
+    pub inode: u64,
+    /// Bytes.
+    pub size: u64,
+    /// When it was last changed: s and ns since 1970.
+    pub changed: (i64, i64),
+}
+
+impl FileIdentity {
+    pub(super) fn of(stat: &Stat) -> Self {
+        Self {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            size: stat.st_size.cast_unsigned(),
+            changed: (stat.st_ctime, stat.st_ctime_nsec.cast_signed()),
+        }
+    }
+}
+
 /// What a path leads to, not opened. This is the only way into a magic link.
 pub(super) fn handle(path: impl Arg) -> Result<OwnedFd, Errno> {
     open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
