@@ -25,7 +25,7 @@ pub enum TargetEnd {
 }
 
 /// One tick of the targets, or a few. Byte ranges refer to `stacks`.
-#[derive(Clone, PartialEq, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct TickBatch {
     /// `CLOCK_MONOTONIC`, ns, when the last tick began.
     pub time: u64,

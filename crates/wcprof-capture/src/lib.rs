@@ -45,7 +45,6 @@ pub mod probe;
 mod queue;
 mod sampler;
 mod sys;
-mod tid_map;
 
 pub use batch::{
     KernelStack, LockGlance, LockNotes, OwnerGlance, Since, StackBytes, StackCopy, TargetEnd,
@@ -58,5 +57,5 @@ pub use sampler::{
     Arrivals, KeepThread, Pulse, Sampler, SamplerLinks, SamplerOptions, SamplingEnd, StackRequest,
     StartError, Stuck, Watcher,
 };
-pub use sys::{Punctuality, add_lump_cpu, add_recording_cpu, give_way};
+pub use sys::{Punctuality, add_lump_cpu, add_recording_cpu, become_punctual, give_way};
 pub use wcprof_perf::CpuPolicy;

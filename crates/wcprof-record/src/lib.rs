@@ -5,7 +5,6 @@
 #![forbid(unsafe_code)]
 
 mod counters;
-mod error;
 mod exited;
 mod files;
 mod folds;
@@ -26,7 +25,6 @@ mod threads;
 mod unmapped;
 mod weights;
 
-pub use error::RecordError;
 pub use files::{Handle, TargetFiles};
 pub use modules::ModuleProblem;
 pub use recorder::{Progress, Recorded, Recorder, RecorderOptions};

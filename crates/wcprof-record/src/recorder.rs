@@ -15,13 +15,12 @@ use wcprof_host::fds::{needs_proof, unname};
 use wcprof_host::procfs::own_rss;
 use wcprof_host::{Target, work_cpu_ns};
 use wcprof_trace::model::{Header, LockLook, ProcessEnd, Span, StackId, Stats, ThreadId, WaitId};
-use wcprof_trace::{TraceSink, TraceWriter};
+use wcprof_trace::{TraceError, TraceSink, TraceWriter};
 use wcprof_types::{
     CounterName, CounterValue, FdKind, Sched, StackEnd, ThreadState as State, Tid, TimeNs, Wait,
 };
 
 use crate::counters::CounterIds;
-use crate::error::RecordError;
 use crate::exited::ExitedCpu;
 use crate::files::TargetFiles;
 use crate::folds::{Fold, described};
@@ -65,7 +64,7 @@ pub struct Recorded<S = TraceWriter<File>> {
     /// Whose the frames outside of every module are.
     pub unmapped: UnmappedFrames,
     /// Why the end of the trace is not in its file (full disk).
-    pub write_error: Option<RecordError>,
+    pub write_error: Option<TraceError>,
     /// Its trace, to which names can be added.
     pub writer: S,
 }
@@ -164,7 +163,7 @@ impl<S: TraceSink> Recorder<S> {
         targets: &[Arc<Target>],
         writer: S,
         options: RecorderOptions,
-    ) -> Result<Self, RecordError> {
+    ) -> Result<Self, TraceError> {
         let mut recorder = Self {
             processes: Processes::default(),
             threads: HashMap::new(),
@@ -184,7 +183,7 @@ impl<S: TraceSink> Recorder<S> {
     }
 
     /// Takes in one more process.
-    fn join(&mut self, id: TargetId, target: &Arc<Target>) -> Result<(), RecordError> {
+    fn join(&mut self, id: TargetId, target: &Arc<Target>) -> Result<(), TraceError> {
         let folds = &mut self.stacks.shared.folds;
         let fold = folds.enter(target, &mut self.writer)?;
         let known = fold.map(|fold| folds.get(fold));
@@ -215,14 +214,14 @@ impl<S: TraceSink> Recorder<S> {
     }
 
     /// Takes one batch. The CPU time that it takes is a part of what the sampler keeps to its budget.
-    pub fn batch(&mut self, batch: &TickBatch) -> Result<(), RecordError> {
+    pub fn batch(&mut self, batch: &TickBatch) -> Result<(), TraceError> {
         let before = work_cpu_ns();
         let taken = self.take_batch(batch);
         add_recording_cpu(work_cpu_ns().saturating_sub(before));
         taken
     }
 
-    fn take_batch(&mut self, batch: &TickBatch) -> Result<(), RecordError> {
+    fn take_batch(&mut self, batch: &TickBatch) -> Result<(), TraceError> {
         let is_first = self.clock.begin.is_none();
         if is_first {
             self.begin(batch.time);
@@ -283,7 +282,7 @@ impl<S: TraceSink> Recorder<S> {
         }
     }
 
-    fn timer_sample(&mut self, sample: &TimerSample, stacks: &[u8]) -> Result<(), RecordError> {
+    fn timer_sample(&mut self, sample: &TimerSample, stacks: &[u8]) -> Result<(), TraceError> {
         // A thread that no tick has seen (yet): its time is found by the process's CPU clock.
         let key = (sample.target, sample.tid);
         if let Some(copy) = &sample.stack
@@ -306,7 +305,7 @@ impl<S: TraceSink> Recorder<S> {
     }
 
     /// Writes out what is known.
-    pub(crate) fn flush(&mut self) -> Result<(), RecordError> {
+    pub(crate) fn flush(&mut self) -> Result<(), TraceError> {
         self.note_threads()?;
         self.write_all_looks(Locks::take_all)?;
         self.writer.set_stats(&self.stats())?;
@@ -325,7 +324,7 @@ impl<S: TraceSink> Recorder<S> {
     }
 
     /// Reads modules whose files did not answer before, of the process that has waited longest.
-    fn retry_modules(&mut self) -> Result<(), RecordError> {
+    fn retry_modules(&mut self) -> Result<(), TraceError> {
         let now = monotonic_ns();
         if !self.stacks.shared.patience.is_left(now) {
             return Ok(());
@@ -355,7 +354,7 @@ impl<S: TraceSink> Recorder<S> {
         target: TargetId,
         end: TargetEnd,
         time: u64,
-    ) -> Result<(), RecordError> {
+    ) -> Result<(), TraceError> {
         self.finish_process(target)?;
         self.hold_late_files(target);
         let time = self.clock.time(time);
@@ -391,7 +390,7 @@ impl<S: TraceSink> Recorder<S> {
     }
 
     /// Ends all threads; `reason` says why the recording ended. Gives the final counts.
-    pub(crate) fn end_all(&mut self, reason: &str) -> (Stats, Option<RecordError>) {
+    pub(crate) fn end_all(&mut self, reason: &str) -> (Stats, Option<TraceError>) {
         let mut write_error = None;
         for target in self.processes.targets() {
             let finished = self.finish_process(target);
@@ -407,7 +406,7 @@ impl<S: TraceSink> Recorder<S> {
             self.hold_late_files(target);
         }
         let written = self.writer.finish(&stats);
-        let write_error = write_error.or(written.err().map(RecordError::Trace));
+        let write_error = write_error.or(written.err());
         (stats, write_error)
     }
 
@@ -426,7 +425,7 @@ impl<S: TraceSink> Recorder<S> {
         }
     }
 
-    fn finish_process(&mut self, target: TargetId) -> Result<(), RecordError> {
+    fn finish_process(&mut self, target: TargetId) -> Result<(), TraceError> {
         self.write_looks(target, Locks::take_all)?;
         let keys = self.threads.keys().copied();
         let threads: Vec<_> = keys.filter(|(of, _)| *of == target).collect();
@@ -443,14 +442,14 @@ impl<S: TraceSink> Recorder<S> {
         target: TargetId,
         time: u64,
         counted: &[(CounterName, CounterValue)],
-    ) -> Result<(), RecordError> {
+    ) -> Result<(), TraceError> {
         let began = self.clock.begin.is_some_and(|begin| begin <= time);
         let process = self.processes.get_mut(target);
         let Some(process) = process.filter(|process| began && process.owns_id) else {
             return Ok(());
         };
         let at = (process.id, self.clock.time(time));
-        Ok(self.counters.add(at, counted, &mut self.writer)?)
+        self.counters.add(at, counted, &mut self.writer)
     }
 
     /// Children of targets that could not be recorded.
@@ -479,7 +478,7 @@ impl<S: TraceSink> Recorder<S> {
     }
 
     /// Writes what is known of locks.
-    fn note_locks(&mut self, batch: &TickBatch) -> Result<(), RecordError> {
+    fn note_locks(&mut self, batch: &TickBatch) -> Result<(), TraceError> {
         for &(target, tid, own) in &batch.own_tids {
             if let Some(thread) = self.threads.get(&(target, tid)) {
                 self.writer.own_tid(thread.id, own)?;
@@ -499,7 +498,7 @@ impl<S: TraceSink> Recorder<S> {
     fn write_all_looks(
         &mut self,
         take: impl Fn(&mut Locks) -> Vec<LockLook>,
-    ) -> Result<(), RecordError> {
+    ) -> Result<(), TraceError> {
         let mut targets = self.processes.targets().into_iter();
         targets.try_for_each(|target| self.write_looks(target, &take))
     }
@@ -509,7 +508,7 @@ impl<S: TraceSink> Recorder<S> {
         &mut self,
         target: TargetId,
         take: impl Fn(&mut Locks) -> Vec<LockLook>,
-    ) -> Result<(), RecordError> {
+    ) -> Result<(), TraceError> {
         if let Some(process) = self.processes.get_mut(target) {
             for look in take(&mut process.locks) {
                 self.writer.lock_look(&look)?;
@@ -553,7 +552,7 @@ impl<S: TraceSink> Recorder<S> {
         }
     }
 
-    fn know_thread(&mut self, tick: &ThreadTick) -> Result<(), RecordError> {
+    fn know_thread(&mut self, tick: &ThreadTick) -> Result<(), TraceError> {
         let key = (tick.target, tick.tid);
         let seen = self.clock.time(tick.time);
         let fold = self.fold_of(tick.target).map(|fold| fold.process);
@@ -585,7 +584,7 @@ impl<S: TraceSink> Recorder<S> {
         Ok(())
     }
 
-    fn thread_tick(&mut self, tick: &ThreadTick, stacks: &[u8]) -> Result<(), RecordError> {
+    fn thread_tick(&mut self, tick: &ThreadTick, stacks: &[u8]) -> Result<(), TraceError> {
         self.know_thread(tick)?;
         let place = self.place(tick, stacks)?;
         if let Some(thread) = self.threads.get_mut(&(tick.target, tick.tid)) {
@@ -604,7 +603,7 @@ impl<S: TraceSink> Recorder<S> {
     }
 
     /// The stack and wait of a tick, when it has them.
-    fn place(&mut self, tick: &ThreadTick, stacks: &[u8]) -> Result<Option<Place>, RecordError> {
+    fn place(&mut self, tick: &ThreadTick, stacks: &[u8]) -> Result<Option<Place>, TraceError> {
         let stack = match &tick.stack {
             StackCopy::None | StackCopy::Unchanged | StackCopy::Torn => return Ok(None),
             StackCopy::Copied(copy) => {
@@ -638,7 +637,7 @@ impl<S: TraceSink> Recorder<S> {
         Ok(Some((Some(stack), wait)))
     }
 
-    fn wait(&mut self, target: TargetId, wait: &Wait) -> Result<WaitId, RecordError> {
+    fn wait(&mut self, target: TargetId, wait: &Wait) -> Result<WaitId, TraceError> {
         let mut wait = wait.clone();
         if let Some(process) = self.processes.get_mut(target) {
             wait.futex = wait.futex.and_then(|at| process.locks.address(at));
@@ -656,7 +655,7 @@ impl<S: TraceSink> Recorder<S> {
             self.totals.n_bare_waits += 1;
             make_bare(&mut wait);
         }
-        Ok(self.writer.intern_wait(wait)?)
+        self.writer.intern_wait(wait)
     }
 
     /// What the trace had no room for, since the targets have too many different ones.
@@ -676,7 +675,7 @@ impl<S: TraceSink> Recorder<S> {
         copy: &StackBytes,
         all: &[u8],
         time: u64,
-    ) -> Result<(StackId, Option<Unwinding>), RecordError> {
+    ) -> Result<(StackId, Option<Unwinding>), TraceError> {
         let copied = Copied { copy, all, time };
         match self.processes.get_mut(thread.0) {
             Some(process) => self.stacks.unwind(process, &copied, &mut self.writer),
@@ -702,7 +701,7 @@ impl<S: TraceSink> Recorder<S> {
         }
     }
 
-    fn write_pieces(&mut self, thread: ThreadId) -> Result<(), RecordError> {
+    fn write_pieces(&mut self, thread: ThreadId) -> Result<(), TraceError> {
         let mut pieces = std::mem::take(&mut self.pieces);
         for piece in &pieces {
             let group = match piece.state {
@@ -718,7 +717,7 @@ impl<S: TraceSink> Recorder<S> {
         Ok(())
     }
 
-    fn end_thread(&mut self, key: (TargetId, Tid)) -> Result<(), RecordError> {
+    fn end_thread(&mut self, key: (TargetId, Tid)) -> Result<(), TraceError> {
         if let Some(mut thread) = self.threads.remove(&key) {
             let run = thread.finish(&mut self.pieces);
             if let Some(process) = self.processes.get_mut(key.0) {
@@ -734,19 +733,18 @@ impl<S: TraceSink> Recorder<S> {
         Ok(())
     }
 
-    fn note_threads(&mut self) -> Result<(), RecordError> {
+    fn note_threads(&mut self) -> Result<(), TraceError> {
         let threads = std::mem::take(&mut self.threads);
         let noted = threads.values().try_for_each(|t| self.note_thread(t));
         self.threads = threads;
         noted
     }
 
-    fn note_thread(&mut self, thread: &ThreadState) -> Result<(), RecordError> {
+    fn note_thread(&mut self, thread: &ThreadState) -> Result<(), TraceError> {
         let (start, end) = (thread.first_time, thread.ledger.last_time());
         let (start, end) = (self.clock.time(start), self.clock.time(end));
-        Ok(self
-            .writer
-            .thread_seen(thread.id, start, end, thread.n_ticks)?)
+        self.writer
+            .thread_seen(thread.id, start, end, thread.n_ticks)
     }
 
     /// Writes what `take` gives, now, of the CPU time of threads that came and went unseen.
@@ -754,7 +752,7 @@ impl<S: TraceSink> Recorder<S> {
         &mut self,
         target: TargetId,
         take: impl FnOnce(&mut ExitedCpu, u64) -> Vec<Piece<Place>>,
-    ) -> Result<(), RecordError> {
+    ) -> Result<(), TraceError> {
         let now = self.clock.last;
         let Some(process) = self.processes.get_mut(target) else {
             return Ok(());
@@ -779,6 +777,6 @@ impl<S: TraceSink> Recorder<S> {
         self.pieces.extend(pieces);
         self.write_pieces(id)?;
         let end = self.clock.time(now);
-        Ok(self.writer.thread_seen(id, TimeNs(0), end, 0)?)
+        self.writer.thread_seen(id, TimeNs(0), end, 0)
     }
 }

@@ -1,9 +1,9 @@
 //! A recording into a ring to what a trace of its last time is made of: while it runs, or at its end.
 
+use wcprof_trace::TraceError;
 use wcprof_trace::ring::{Cut, Ring, Snapshot};
 use wcprof_types::TimeNs;
 
-use crate::error::RecordError;
 use crate::files::TargetFiles;
 use crate::recorder::Recorder;
 use crate::unmapped::UnmappedFrames;
@@ -57,7 +57,7 @@ impl NamedSnapshot {
 impl Recorder<Ring> {
     /// What the ring holds now. Time that no thread has accounted yet is given out in it as it would
     /// be at the end of the recording, which goes on unchanged.
-    pub fn take_snapshot(&mut self) -> Result<NamedSnapshot, RecordError> {
+    pub fn take_snapshot(&mut self) -> Result<NamedSnapshot, TraceError> {
         self.flush()?;
         let mut rest = Vec::new();
         for thread in self.threads.values() {
@@ -70,7 +70,7 @@ impl Recorder<Ring> {
     }
 
     /// Ends the recording, and gives what the ring holds; `reason` says why it ended.
-    pub fn finish_with_snapshot(mut self, reason: &str) -> (NamedSnapshot, Option<RecordError>) {
+    pub fn finish_with_snapshot(mut self, reason: &str) -> (NamedSnapshot, Option<TraceError>) {
         let (_, failed) = self.end_all(reason);
         (self.take(Vec::new()), failed)
     }

@@ -8,7 +8,6 @@ use wcprof_trace::{TraceError, TraceSink};
 use wcprof_types::{Avma, FrameAddress, StackEnd, Wait};
 use wcprof_unwind::UnwoundStack;
 
-use crate::error::RecordError;
 use crate::need::Unwinding;
 use crate::process::ProcessState;
 use crate::replay::{Reads, Replay};
@@ -57,7 +56,7 @@ impl Stacks {
         process: &mut ProcessState,
         copied: &Copied<'_>,
         sink: &mut impl TraceSink,
-    ) -> Result<(StackId, Option<Unwinding>), RecordError> {
+    ) -> Result<(StackId, Option<Unwinding>), TraceError> {
         let Copied { copy, all, time } = *copied;
         let bytes = all.get(copy.bytes.clone()).unwrap_or_default();
         let mut begin = process.begin(&copy.regs, &mut self.replay);

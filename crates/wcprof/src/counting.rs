@@ -11,9 +11,9 @@ use wcprof_capture::TargetId;
 use wcprof_host::clock::monotonic_ns;
 use wcprof_host::counters::{CephDaemon, Counters, NoAnswer};
 use wcprof_host::{Liveness, Target};
-use wcprof_record::{RecordError, Recorder};
+use wcprof_record::Recorder;
 use wcprof_text::{count, printable_json, terminal_name};
-use wcprof_trace::TraceSink;
+use wcprof_trace::{TraceError, TraceSink};
 
 use crate::failure::Failure;
 
@@ -144,7 +144,7 @@ impl Daemon {
 
 impl Counting {
     /// Hands over what was answered; the first call begins to ask.
-    pub(crate) fn take<S: TraceSink>(&mut self, to: &mut Recorder<S>) -> Result<(), RecordError> {
+    pub(crate) fn take<S: TraceSink>(&mut self, to: &mut Recorder<S>) -> Result<(), TraceError> {
         if let Some(begin) = self.begin.as_ref().filter(|_| !self.has_begun) {
             self.has_begun = true;
             // A thread that has panicked leaves a recording without counters.
@@ -158,7 +158,7 @@ impl Counting {
     pub(crate) fn finish<S: TraceSink>(
         mut self,
         to: &mut Recorder<S>,
-    ) -> Result<Vec<String>, RecordError> {
+    ) -> Result<Vec<String>, TraceError> {
         self.begin = None;
         let until = Instant::now() + LAST;
         loop {
@@ -180,7 +180,7 @@ impl Counting {
 }
 
 impl Answer {
-    fn put<S: TraceSink>(&self, to: &mut Recorder<S>) -> Result<(), RecordError> {
+    fn put<S: TraceSink>(&self, to: &mut Recorder<S>) -> Result<(), TraceError> {
         to.counters(self.from, self.time, &self.counters)
     }
 }

@@ -5,7 +5,6 @@ use std::io;
 
 use wcprof_capture::StartError;
 use wcprof_host::TargetError;
-use wcprof_record::RecordError;
 use wcprof_trace::TraceError;
 use wcprof_types::Pid;
 
@@ -159,13 +158,5 @@ impl From<TraceError> for Failure {
             _ => Exit::Failure,
         };
         Self::new(exit, error)
-    }
-}
-
-impl From<RecordError> for Failure {
-    fn from(error: RecordError) -> Self {
-        match error {
-            RecordError::Trace(error) => error.into(),
-        }
     }
 }

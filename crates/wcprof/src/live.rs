@@ -4,7 +4,8 @@
 use std::sync::mpsc::SyncSender;
 
 use wcprof_capture::SamplingEnd;
-use wcprof_record::{NamedSnapshot, RecordError, Recorder};
+use wcprof_record::{NamedSnapshot, Recorder};
+use wcprof_trace::TraceError;
 use wcprof_trace::ring::{Ring, RingOptions};
 use wcprof_types::Pid;
 
@@ -40,7 +41,7 @@ pub(crate) fn begin(
     options: &SessionOptions,
     ring: RingOptions,
     looks: Option<SyncSender<NamedSnapshot>>,
-    mut after_batch: impl FnMut(&mut Recorder<Ring>, u64) -> Result<(), RecordError> + Send + 'static,
+    mut after_batch: impl FnMut(&mut Recorder<Ring>, u64) -> Result<(), TraceError> + Send + 'static,
 ) -> Result<Running<Ring>, Failure> {
     let mut looked = 0;
     session::begin(

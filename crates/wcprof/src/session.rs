@@ -15,14 +15,14 @@ use nix::sys::utsname::{UtsName, uname};
 use wcprof_capture::probe::kept_while_recording;
 use wcprof_capture::{
     Arrivals, CpuPolicy, EngineKind, KeepThread, Pulse, Punctuality, Sampler, SamplerLinks,
-    SamplerOptions, SamplingEnd, Stuck, TickBatch, Watcher,
+    SamplerOptions, SamplingEnd, Stuck, TickBatch, Watcher, become_punctual,
 };
 use wcprof_host::Target;
 use wcprof_host::sys::keep_capabilities;
-use wcprof_record::{Progress, RecordError, Recorded, Recorder, RecorderOptions};
+use wcprof_record::{Progress, Recorded, Recorder, RecorderOptions};
 use wcprof_text::{cut, percent};
 use wcprof_trace::model::Header;
-use wcprof_trace::{TraceSink, TraceWriter};
+use wcprof_trace::{TraceError, TraceSink, TraceWriter};
 use wcprof_types::Pid;
 
 use crate::ahead::{self, Ahead, Due};
@@ -90,7 +90,7 @@ pub(crate) struct Running<S> {
 /// How the recorder's thread ended.
 #[derive(Default)]
 struct RecordingEnd {
-    failed: Option<RecordError>,
+    failed: Option<TraceError>,
     /// The sampler's thread never returns.
     stuck: Option<Stuck>,
 }
@@ -118,7 +118,7 @@ impl RecordingEnd {
 /// A recording that has ended.
 pub(crate) struct Finished<S> {
     pub(crate) recorder: Recorder<S>,
-    pub(crate) failed: Option<RecordError>,
+    pub(crate) failed: Option<TraceError>,
     pub(crate) end: SamplingEnd,
     /// The sampler, where it is left behind.
     pub(crate) left: Option<Sampling>,
@@ -131,7 +131,7 @@ pub(crate) struct Finished<S> {
 pub(crate) fn begin<S: TraceSink + Send + 'static>(
     options: &SessionOptions,
     sink: impl FnOnce(&Header, Vec<String>) -> Result<S, Failure>,
-    mut after_batch: impl FnMut(&mut Recorder<S>, u64) -> Result<(), RecordError> + Send + 'static,
+    mut after_batch: impl FnMut(&mut Recorder<S>, u64) -> Result<(), TraceError> + Send + 'static,
 ) -> Result<Running<S>, Failure> {
     // Before sampling begins: the kernel walks page tables for it.
     let targets = options.targets.iter().take(MAX_SETUPS);
@@ -155,7 +155,7 @@ pub(crate) fn begin<S: TraceSink + Send + 'static>(
     let (batches_tx, batches) = mpsc::sync_channel::<TickBatch>(BATCHES);
     let needed = kept_while_recording(sampler.reads_kernel_stacks());
     let sampling = move || {
-        let punctuality = Sampler::become_punctual();
+        let punctuality = become_punctual();
         // What cannot be dropped is kept.
         let _ = keep_capabilities(needed);
         let end = sampler.run(&SamplerLinks {
@@ -340,7 +340,7 @@ pub(crate) fn record(
 }
 
 /// What went wrong before the end of a recording.
-pub(crate) fn loss(failed: Option<&RecordError>, end: &SamplingEnd) -> Option<String> {
+pub(crate) fn loss(failed: Option<&TraceError>, end: &SamplingEnd) -> Option<String> {
     match (failed, end) {
         (Some(error), _) => Some(format!("the recording ended early: {error}")),
         (None, SamplingEnd::Failed(error)) => Some(format!("sampling ended early: {error}")),

@@ -4,6 +4,7 @@
 //! by the sampler, by the thread's count of runs in `/proc/PID/task/TID/schedstat`, which is the same
 //! number as in the records.
 
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::ops::Range;
@@ -18,7 +19,6 @@ use super::snapshot::{
 };
 use crate::batch::{TargetId, ThreadCounters};
 use crate::bpf::{BpfEngine, BpfError, Pass, TaskRecord, Want, records};
-use crate::tid_map::TidMap;
 use wcprof_host::clock::boot_offset_ns;
 use wcprof_host::procfs::{line_buffer, open, parse_schedstat, read_line};
 
@@ -33,10 +33,10 @@ struct Observed {
 #[derive(Debug)]
 pub(crate) struct BpfSnapshots {
     /// By pid.
-    targets: TidMap<Observed>,
+    targets: HashMap<Pid, Observed>,
     engine: BpfEngine,
     /// Files held open, at most `max_held`.
-    schedstats: TidMap<File>,
+    schedstats: HashMap<Tid, File>,
     max_held: usize,
     boot_offset: u64,
     clock: QueueClock,
@@ -59,12 +59,12 @@ impl BpfSnapshots {
         let pids: Vec<Pid> = targets.iter().map(|&(_, pid)| pid).collect();
         let observed = |&(target, pid): &(TargetId, Pid)| {
             let host_pid = None;
-            (Tid(pid.0), Observed { target, host_pid })
+            (pid, Observed { target, host_pid })
         };
         Ok(Self {
             targets: targets.iter().map(observed).collect(),
             engine: BpfEngine::new(&pids, kernel)?,
-            schedstats: TidMap::default(),
+            schedstats: HashMap::default(),
             max_held,
             boot_offset: boot_offset_ns(),
             clock: QueueClock::default(),
@@ -147,7 +147,7 @@ impl BpfSnapshots {
             if task.is_exiting() {
                 continue;
             }
-            let Some(observed) = self.targets.get_mut(&Tid(task.tgid)) else {
+            let Some(observed) = self.targets.get_mut(&Pid(task.tgid)) else {
                 continue;
             };
             if observed.host_pid.is_none() {
@@ -204,16 +204,15 @@ impl Snapshots for BpfSnapshots {
     fn add_target(&mut self, target: TargetId, pid: Pid) -> Result<(), SnapshotError> {
         self.engine.add_target(pid)?;
         let host_pid = None;
-        self.targets
-            .insert(Tid(pid.0), Observed { target, host_pid });
+        self.targets.insert(pid, Observed { target, host_pid });
         Ok(())
     }
 
     fn remove_target(&mut self, target: TargetId, pid: Pid) {
-        let known = self.targets.get(&Tid(pid.0));
+        let known = self.targets.get(&pid);
         if let Some(observed) = known.filter(|o| o.target == target) {
             self.engine.remove_target(pid, observed.host_pid);
-            self.targets.remove(&Tid(pid.0));
+            self.targets.remove(&pid);
         }
     }
 

@@ -2,6 +2,7 @@
 //! threads, the instruction and stack pointer. Two files a thread are held open while descriptors
 //! last; those of further threads are opened at each tick.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -14,7 +15,6 @@ use super::snapshot::{
 };
 use crate::batch::{TargetId, ThreadCounters};
 use crate::sampler::Pulse;
-use crate::tid_map::TidMap;
 use wcprof_host::clock::{boot_offset_ns, monotonic_ns};
 use wcprof_host::procfs::{
     SchedStat, SyscallState, TaskStat, line_buffer, list_threads, open, parse_schedstat,
@@ -35,7 +35,7 @@ const FILES: [&str; 2] = ["schedstat", "syscall"];
 pub(crate) struct ProcfsSnapshots {
     pulse: Arc<Pulse>,
     targets: Vec<(TargetId, Pid)>,
-    threads: TidMap<Files>,
+    threads: HashMap<Tid, Files>,
     /// Descriptors that may be held, and that are.
     max_held: usize,
     n_held: usize,
@@ -67,7 +67,7 @@ impl ProcfsSnapshots {
         Self {
             pulse,
             targets: targets.to_vec(),
-            threads: TidMap::default(),
+            threads: HashMap::default(),
             max_held,
             n_held: 0,
             n_new: 0,

@@ -17,7 +17,6 @@ use super::pulse::Pulse;
 use super::slot::Slot;
 use crate::batch::{LockGlance, OwnerGlance, TargetId, TickBatch};
 use crate::engine::{InSyscall, Snapshots, ThreadSnapshot};
-use crate::tid_map::TidMap;
 use wcprof_host::procfs::{parse_status, read_text};
 
 /// Locks of a process looked at in one tick; the others have their turn in the next.
@@ -36,9 +35,9 @@ pub(super) struct LockWatch {
     /// Waiters that were not there at the tick before: whose, its count of runs, the lock.
     fresh: Vec<(Tid, u64, u64)>,
     /// Threads by their numbers in the target's own pid namespace; `None` where both are the same.
-    by_own: Option<TidMap<Tid>>,
+    by_own: Option<HashMap<Tid, Tid>>,
     /// And the other way round.
-    own_of: TidMap<Tid>,
+    own_of: HashMap<Tid, Tid>,
     n_skipped: u64,
     /// The target's memory cannot be read.
     refused: bool,
@@ -65,7 +64,7 @@ impl LockWatch {
     pub(super) fn new(pid: Pid, pulse: Arc<Pulse>) -> Self {
         let own = own_tid(pid, Tid(pid.0));
         Self {
-            by_own: own.is_some_and(|own| own.0 != pid.0).then(TidMap::default),
+            by_own: own.is_some_and(|own| own.0 != pid.0).then(HashMap::default),
             pulse,
             ..Self::default()
         }
@@ -155,7 +154,7 @@ impl LockWatch {
         &mut self,
         (target, pid): (TargetId, Pid),
         since: u64,
-        slots: &TidMap<Slot>,
+        slots: &HashMap<Tid, Slot>,
         snapshots: &mut dyn Snapshots,
         batch: &mut TickBatch,
     ) {
@@ -242,7 +241,7 @@ impl LockWatch {
     fn note(
         &mut self,
         look: &Look<'_>,
-        slots: &TidMap<Slot>,
+        slots: &HashMap<Tid, Slot>,
         snapshots: &mut dyn Snapshots,
         batch: &mut TickBatch,
     ) {

@@ -1,11 +1,12 @@
 //! New threads that wait for their first look, which costs as much as hundreds of ticks of a known thread: its stack is
 //! read, and files of it are opened.
 
-use wcprof_types::Sched;
+use std::collections::HashMap;
+
+use wcprof_types::{Sched, Tid};
 
 use crate::batch::TargetId;
 use crate::engine::{SnapshotStack, ThreadSnapshot};
-use crate::tid_map::TidMap;
 
 /// A new thread as it was when an engine listed it last. Since then it has not run.
 #[derive(Debug)]
@@ -18,7 +19,7 @@ struct Newcomer {
 
 /// New threads by number.
 #[derive(Debug, Default)]
-pub(super) struct Newcomers(TidMap<Newcomer>);
+pub(super) struct Newcomers(HashMap<Tid, Newcomer>);
 
 impl Newcomers {
     pub(super) fn len(&self) -> usize {
@@ -84,8 +85,6 @@ impl Newcomer {
 
 #[cfg(test)]
 mod tests {
-    use wcprof_types::Tid;
-
     use super::super::slot::tests::snapshot;
     use super::*;
 

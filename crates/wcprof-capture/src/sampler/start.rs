@@ -21,7 +21,7 @@ use super::threads::{KeepThread, ThreadTable};
 use crate::batch::TargetId;
 use crate::bpf::{BpfError, MAX_TARGETS};
 use crate::engine::{BpfSnapshots, EngineKind, ProcfsSnapshots, SnapshotSet, Snapshots};
-use crate::sys::{Punctuality, become_punctual, process_vm_readv_reaches_kernel, raise_open_files};
+use crate::sys::{process_vm_readv_reaches_kernel, raise_open_files};
 use wcprof_host::Target;
 use wcprof_host::procfs::{list_threads, open, read_file, read_text};
 use wcprof_host::sys::{CAP_SYS_PTRACE, has_capability};
@@ -208,11 +208,6 @@ impl Sampler {
             set: SnapshotSet::default(),
             outbox: Outbox::default(),
         })
-    }
-
-    /// Raises the calling thread's priority; call it on the thread that will run the sampler.
-    pub fn become_punctual() -> Punctuality {
-        become_punctual()
     }
 }
 

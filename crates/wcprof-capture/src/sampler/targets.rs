@@ -1,6 +1,6 @@
 //! The processes of a recording, as the sampler sees them, and what they start.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use wcprof_types::{Pid, Tid};
@@ -14,7 +14,6 @@ use super::slot::Slot;
 use super::stack_map::StackMap;
 use crate::batch::{TargetEnd, TargetId, TickBatch};
 use crate::engine::Snapshots;
-use crate::tid_map::TidMap;
 use wcprof_host::Target;
 use wcprof_host::fds::FdCache;
 
@@ -53,7 +52,7 @@ pub(super) struct Targets {
     by_id: BTreeMap<TargetId, Observed>,
     /// The id of the next one.
     next: TargetId,
-    by_pid: TidMap<TargetId>,
+    by_pid: HashMap<Pid, TargetId>,
     /// Notices children, when they are wanted.
     pub(super) births: Option<Births>,
     /// Opens them; from the first of them on.
@@ -81,7 +80,7 @@ impl Targets {
     pub(super) fn add(&mut self, target: Arc<Target>) -> TargetId {
         let id = self.next;
         self.next = TargetId(id.0.saturating_add(1));
-        self.by_pid.insert(Tid(target.pid().0), id);
+        self.by_pid.insert(target.pid(), id);
         let pulse = Arc::clone(&self.pulse);
         self.by_id.insert(id, Observed::new(target, pulse));
         id
@@ -89,7 +88,7 @@ impl Targets {
 
     pub(super) fn remove(&mut self, id: TargetId) -> Option<Observed> {
         let observed = self.by_id.remove(&id)?;
-        self.by_pid.remove(&Tid(observed.pid().0));
+        self.by_pid.remove(&observed.pid());
         Some(observed)
     }
 
@@ -109,7 +108,7 @@ impl Targets {
 
     /// The one with this pid.
     pub(super) fn of_pid(&self, pid: Pid) -> Option<TargetId> {
-        self.by_pid.get(&Tid(pid.0)).copied()
+        self.by_pid.get(&pid).copied()
     }
 
     /// Its pid, if there is one process.
@@ -125,7 +124,7 @@ impl Targets {
     /// Looks at the locks that threads wait for.
     pub(super) fn look_at_locks(
         &mut self,
-        slots: &TidMap<Slot>,
+        slots: &HashMap<Tid, Slot>,
         snapshots: &mut dyn Snapshots,
         batch: &mut TickBatch,
     ) {

@@ -1,5 +1,6 @@
 //! The threads of the targets: what is remembered of each, and which are gone.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use wcprof_types::Tid;
@@ -8,7 +9,6 @@ use super::newcomers::Newcomers;
 use super::slot::{SeenTick, Slot};
 use crate::batch::ThreadTick;
 use crate::engine::Comm;
-use crate::tid_map::TidMap;
 
 /// An unchanged thread is mentioned at least this often, so that a cut trace lacks little.
 const MENTION_NS: u64 = 1_000_000_000;
@@ -18,7 +18,7 @@ pub type KeepThread = Box<dyn Fn(&str) -> bool + Send>;
 
 #[derive(Default)]
 pub(super) struct ThreadTable {
-    pub(super) slots: TidMap<Slot>,
+    pub(super) slots: HashMap<Tid, Slot>,
     pub(super) keep_thread: Option<KeepThread>,
     /// The last tick whose threads were taken in. A thread that it did not list was unchanged.
     pub(super) seen: SeenTick,

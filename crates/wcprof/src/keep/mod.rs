@@ -15,8 +15,9 @@ use tokio::signal::unix::SignalKind;
 use wcprof_findings::{Condition, Watch, bare_counter};
 use wcprof_host::Target;
 use wcprof_profile::Rules;
-use wcprof_record::{NamedSnapshot, RecordError, Recorder};
+use wcprof_record::{NamedSnapshot, Recorder};
 use wcprof_text::{and_more, terminal_name};
+use wcprof_trace::TraceError;
 use wcprof_trace::ring::{Ring, RingOptions};
 use wcprof_types::TimeNs;
 
@@ -141,7 +142,7 @@ pub(crate) fn record(
     options: &SessionOptions,
     keeping: &Keeping<'_>,
     started: impl FnOnce(),
-    mut also: impl FnMut(&mut Recorder<Ring>, u64) -> Result<(), RecordError> + Send + 'static,
+    mut also: impl FnMut(&mut Recorder<Ring>, u64) -> Result<(), TraceError> + Send + 'static,
 ) -> Result<(u32, Ended), Failure> {
     let base = &options.trace;
     let Keeping {
