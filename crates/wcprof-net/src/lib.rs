@@ -16,7 +16,7 @@ mod store;
 mod tests;
 
 pub use client::{ClientLimits, client};
-pub use pusher::{PushEvent, PushFigures, Pusher, PusherOptions};
+pub use pusher::{PushFigures, Pusher, PusherOptions};
 pub use server::serve;
 pub use spool::{Spool, SpoolFigures, SpoolOptions};
 pub use store::{Answer, Credentials, Secret, Store, StoreError, StoreKind, StoreOptions};

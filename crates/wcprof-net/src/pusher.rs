@@ -11,21 +11,6 @@ use crate::backoff::Backoff;
 use crate::spool::Spool;
 use crate::store::{Answer, Store};
 
-/// What became of one try.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum PushEvent {
-    /// The store has a request of so many bytes.
-    Taken(usize),
-    /// The store has it but for so many profiles, and says why; 0 for a warning.
-    Partly(u64, String),
-    /// It is tried again after this time.
-    Later(String, Duration),
-    /// The store does not know wcprof; it is tried again after this time.
-    NoEntry(String, Duration),
-    /// It is dropped.
-    Refused(String),
-}
-
 /// How a pusher behaves.
 #[derive(Clone, Debug, Default)]
 pub struct PusherOptions {
@@ -63,7 +48,8 @@ pub struct Pusher {
 }
 
 impl Pusher {
-    /// Begins. `begin` is called first on the new thread, `event` after each try.
+    /// Begins. `begin` is called first on the new thread, `event` after each try, with the time to the next one of the
+    /// same request, if there is one.
     ///
     /// # Errors
     /// When no thread can be started.
@@ -72,7 +58,7 @@ impl Pusher {
         spool: Arc<Spool>,
         options: PusherOptions,
         begin: impl FnOnce() + Send + 'static,
-        event: impl FnMut(&PushEvent) + Send + 'static,
+        event: impl FnMut(&Answer, Option<Duration>) + Send + 'static,
     ) -> io::Result<Self> {
         let figures: Arc<PushFigures> = Arc::default();
         let (end, ended) = channel();
@@ -115,7 +101,7 @@ struct Work {
 }
 
 impl Work {
-    fn run(self, mut event: impl FnMut(&PushEvent)) {
+    fn run(self, mut event: impl FnMut(&Answer, Option<Duration>)) {
         let mut backoff = Backoff::new(self.options.first_wait);
         let mut was_empty = true;
         while self.spool.wait() {
@@ -144,11 +130,8 @@ impl Work {
                 Answer::Later { after, .. } => Some(backoff.next(*after)),
                 Answer::NoEntry { .. } => Some(backoff.next(None)),
             };
-            event(&self.note(
-                answer,
-                request.map_or(0, |r| r.len()),
-                wait.unwrap_or_default(),
-            ));
+            self.count(&answer, request.map_or(0, |r| r.len()));
+            event(&answer, wait);
             if let Some(wait) = wait {
                 self.spool.keep();
                 if self.spool.is_closed() {
@@ -159,36 +142,24 @@ impl Work {
         }
     }
 
-    fn note(&self, answer: Answer, len: usize, wait: Duration) -> PushEvent {
+    fn count(&self, answer: &Answer, len: usize) {
         let figures = &self.figures;
-        let add = |count: &AtomicU64, n: usize| {
-            count.fetch_add(n as u64, Ordering::Relaxed);
+        let add = |count: &AtomicU64, n: u64| {
+            count.fetch_add(n, Ordering::Relaxed);
         };
-        if matches!(answer, Answer::Taken | Answer::Partly { .. }) {
-            add(&figures.n_taken, 1);
-            add(&figures.bytes, len);
-            let now = SystemTime::now().duration_since(UNIX_EPOCH);
-            let now = now.unwrap_or_default().as_secs();
-            figures.last_taken.store(now, Ordering::Relaxed);
-        }
         match answer {
-            Answer::Taken => PushEvent::Taken(len),
-            Answer::Partly { n_rejected, reason } => {
-                figures.n_rejected.fetch_add(n_rejected, Ordering::Relaxed);
-                PushEvent::Partly(n_rejected, reason)
+            Answer::Taken | Answer::Partly { .. } => {
+                add(&figures.n_taken, 1);
+                add(&figures.bytes, len as u64);
+                let now = SystemTime::now().duration_since(UNIX_EPOCH);
+                let now = now.unwrap_or_default().as_secs();
+                figures.last_taken.store(now, Ordering::Relaxed);
             }
-            Answer::Refused { reason } => {
-                add(&figures.n_refused, 1);
-                PushEvent::Refused(reason)
-            }
-            Answer::Later { reason, .. } => {
-                add(&figures.n_retries, 1);
-                PushEvent::Later(reason, wait)
-            }
-            Answer::NoEntry { reason } => {
-                add(&figures.n_retries, 1);
-                PushEvent::NoEntry(reason, wait)
-            }
+            Answer::Refused { .. } => add(&figures.n_refused, 1),
+            Answer::Later { .. } | Answer::NoEntry { .. } => add(&figures.n_retries, 1),
+        }
+        if let Answer::Partly { n_rejected, .. } = answer {
+            add(&figures.n_rejected, *n_rejected);
         }
     }
 }

@@ -15,8 +15,8 @@ use std::time::Duration;
 use flate2::read::GzDecoder;
 
 use crate::{
-    Answer, ClientLimits, Credentials, PushEvent, Pusher, PusherOptions, Secret, Spool,
-    SpoolOptions, Store, StoreKind, StoreOptions,
+    Answer, ClientLimits, Credentials, Pusher, PusherOptions, Secret, Spool, SpoolOptions, Store,
+    StoreKind, StoreOptions,
 };
 
 /// What a server does with one request, after it has read all of it.
@@ -141,8 +141,8 @@ fn push(
     store: Store,
     spool: &Arc<Spool>,
     requests: &[&str],
-    mut is_enough: impl FnMut(&[PushEvent]) -> bool,
-) -> Vec<PushEvent> {
+    mut is_enough: impl FnMut(&[Answer]) -> bool,
+) -> Vec<Answer> {
     for request in requests {
         spool
             .add(StoreKind::Pyroscope.pack(request.as_bytes().to_vec()))
@@ -158,7 +158,7 @@ fn push(
         Arc::clone(spool),
         options,
         || {},
-        move |event| {
+        move |event: &Answer, _| {
             let _ = sender.send(event.clone());
         },
     );
@@ -175,17 +175,17 @@ fn push(
 fn start(
     store: Store,
     spool: &Arc<Spool>,
-    event: impl FnMut(&PushEvent) + Send + 'static,
+    event: impl FnMut(&Answer, Option<Duration>) + Send + 'static,
 ) -> Pusher {
     let options = PusherOptions::default();
     Pusher::start(store, Arc::clone(spool), options, || {}, event).unwrap()
 }
 
-fn is_taken(event: &PushEvent) -> bool {
-    matches!(event, PushEvent::Taken(_))
+fn is_taken(event: &Answer) -> bool {
+    matches!(event, Answer::Taken)
 }
 
-fn n_taken(events: &[PushEvent]) -> usize {
+fn n_taken(events: &[Answer]) -> usize {
     events.iter().filter(|event| is_taken(event)).count()
 }
 
@@ -264,10 +264,10 @@ fn faults() {
     // A redirect is not followed, and gives up the request that it answers.
     let events = push(store, &spool, &requests, |events| n_taken(events) == 2);
     let kinds = events.iter().map(|event| match event {
-        PushEvent::Taken(_) | PushEvent::Partly(..) => 't',
-        PushEvent::Later(..) => 'l',
-        PushEvent::NoEntry(..) => 'n',
-        PushEvent::Refused(_) => 'r',
+        Answer::Taken | Answer::Partly { .. } => 't',
+        Answer::Later { .. } => 'l',
+        Answer::NoEntry { .. } => 'n',
+        Answer::Refused { .. } => 'r',
     });
     assert_eq!(kinds.collect::<String>(), "llllllllrntt", "{events:?}");
     let bodies: Vec<String> = got.try_iter().map(|got| unpacked(&got)).collect();
@@ -293,7 +293,7 @@ fn refused() {
     let store = Store::new(options(&url)).unwrap();
     let spool = spool(None);
     let events = push(store, &spool, &["bad", "good"], |events| events.len() == 2);
-    let PushEvent::Refused(reason) = &events[0] else {
+    let Answer::Refused { reason } = &events[0] else {
         panic!("{events:?}")
     };
     assert!(reason.contains("400 Bad Request: bad ?[31mx"), "{reason}");
@@ -396,7 +396,7 @@ fn given_up() {
     }
     let (sender, events) = channel();
     let (go_on, wait) = channel::<()>();
-    let event = move |event: &PushEvent| {
+    let event = move |event: &Answer, _| {
         let _ = sender.send(event.clone());
         let _ = wait.recv();
     };
@@ -425,15 +425,19 @@ fn partly_taken() {
     });
     let spool = Arc::new(spool.unwrap());
     let (sender, events) = channel();
-    let event = move |event: &PushEvent| drop(sender.send(event.clone()));
+    let event = move |event: &Answer, _| drop(sender.send(event.clone()));
     let pusher = start(store, &spool, event);
     let figures = Arc::clone(&pusher.figures);
     spool
         .add(StoreKind::Otlp.pack(b"profiles".to_vec()))
         .unwrap();
     assert!(pusher.finish(Duration::from_secs(60), Duration::ZERO));
-    let all: Vec<PushEvent> = events.iter().collect();
-    assert_eq!(all, [PushEvent::Partly(2, "x".to_owned())]);
+    let all: Vec<Answer> = events.iter().collect();
+    let partly = Answer::Partly {
+        n_rejected: 2,
+        reason: "x".to_owned(),
+    };
+    assert_eq!(all, [partly]);
     assert_eq!(figures.n_rejected.load(Ordering::Relaxed), 2);
     assert_eq!(figures.n_taken.load(Ordering::Relaxed), 1);
 }

@@ -336,9 +336,7 @@ fn name_kernel_code(tables: &mut Tables) {
 
 fn add_stats(sum: &mut Stats, stats: &Stats) {
     sum.duration = sum.duration.max(stats.duration);
-    for (sum, n) in sum.counts_mut().into_iter().zip(stats.counts()) {
-        *sum = sum.saturating_add(n);
-    }
+    sum.add_counts(stats);
     for (end, n) in &stats.ends {
         let sum = sum.ends.entry(*end).or_default();
         *sum = sum.saturating_add(*n);

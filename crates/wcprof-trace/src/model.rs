@@ -321,6 +321,13 @@ impl Stats {
         self.clone().counts_mut().map(|count| *count)
     }
 
+    /// Adds those of another recording.
+    pub fn add_counts(&mut self, other: &Self) {
+        for (sum, n) in self.counts_mut().into_iter().zip(other.counts()) {
+            *sum = sum.saturating_add(n);
+        }
+    }
+
     /// The same, to be changed.
     pub(crate) fn counts_mut(&mut self) -> [&mut u64; 9] {
         [

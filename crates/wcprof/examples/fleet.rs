@@ -248,7 +248,7 @@ fn host(
         first_wait: Some(Duration::from_millis(100)),
     };
     let mut before = 0;
-    let event = move |_: &_| {
+    let event = move |_: &_, _| {
         let now = thread_cpu_ns();
         if let Ok(mut cpu) = cpu.lock() {
             *cpu += now - std::mem::replace(&mut before, now);

@@ -22,9 +22,9 @@ pub(super) struct Counted {
     pub(super) targets: BTreeMap<String, TargetFigures>,
     /// Processes that are there; some may share a name.
     pub(super) n_live: usize,
-    pub(super) samples: Samples,
+    pub(super) samples: Stats,
     /// Of recordings that have ended.
-    pub(super) samples_before: Samples,
+    pub(super) samples_before: Stats,
     /// Profiles that were made, stacks in them that are `[other]`, and intervals that were joined with the next one because
     /// those before were still being made.
     pub(super) n_profiles: u64,
@@ -48,43 +48,6 @@ pub(super) struct TargetFigures {
     pub(super) is_live: bool,
 }
 
-/// What the sampler counts.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Samples {
-    pub(super) n_observations: u64,
-    pub(super) n_timer_samples: u64,
-    pub(super) n_torn: u64,
-    pub(super) n_lost: u64,
-    pub(super) n_missed: u64,
-    pub(super) n_dropped_batches: u64,
-}
-
-impl From<&Stats> for Samples {
-    fn from(stats: &Stats) -> Self {
-        Self {
-            n_observations: stats.n_observations,
-            n_timer_samples: stats.n_timer_samples,
-            n_torn: stats.losses.n_torn,
-            n_lost: stats.losses.n_lost,
-            n_missed: stats.losses.n_missed,
-            n_dropped_batches: stats.losses.n_dropped_batches,
-        }
-    }
-}
-
-impl Samples {
-    pub(super) fn plus(self, other: Self) -> Self {
-        Self {
-            n_observations: self.n_observations + other.n_observations,
-            n_timer_samples: self.n_timer_samples + other.n_timer_samples,
-            n_torn: self.n_torn + other.n_torn,
-            n_lost: self.n_lost + other.n_lost,
-            n_missed: self.n_missed + other.n_missed,
-            n_dropped_batches: self.n_dropped_batches + other.n_dropped_batches,
-        }
-    }
-}
-
 impl Figures {
     pub(super) fn lock(&self) -> MutexGuard<'_, Counted> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -94,8 +57,8 @@ impl Figures {
 impl Counted {
     /// A recording has ended.
     pub(super) fn end_recording(&mut self) {
-        self.samples_before = self.samples_before.plus(self.samples);
-        self.samples = Samples::default();
+        self.samples_before.add_counts(&self.samples);
+        self.samples = Stats::default();
         self.ring_bytes = 0;
     }
 

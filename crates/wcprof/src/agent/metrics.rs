@@ -76,16 +76,18 @@ fn head(out: &mut String, name: &str, help: &str) {
 
 #[rustfmt::skip]
 fn sampling(counted: &Counted) -> Vec<Row> {
-    let samples = counted.samples_before.plus(counted.samples);
+    let mut samples = counted.samples_before.clone();
+    samples.add_counts(&counted.samples);
+    let losses = &samples.losses;
     let cpu = (own_cpu_ns() + children_cpu_ns()) as f64 / 1e9;
     vec![
         ("targets", "Processes that are recorded.", counted.n_live as f64),
         ("observations_total", "Threads seen at ticks.", samples.n_observations as f64),
         ("timer_samples_total", "Stacks of running threads.", samples.n_timer_samples as f64),
-        ("torn_total", "Stack copies dropped because the thread ran meanwhile.", samples.n_torn as f64),
-        ("lost_total", "Stacks of running threads that the kernel dropped.", samples.n_lost as f64),
-        ("missed_ticks_total", "Ticks left out because the one before took too long.", samples.n_missed as f64),
-        ("dropped_batches_total", "Batches of ticks dropped because unwinding fell behind.", samples.n_dropped_batches as f64),
+        ("torn_total", "Stack copies dropped because the thread ran meanwhile.", losses.n_torn as f64),
+        ("lost_total", "Stacks of running threads that the kernel dropped.", losses.n_lost as f64),
+        ("missed_ticks_total", "Ticks left out because the one before took too long.", losses.n_missed as f64),
+        ("dropped_batches_total", "Batches of ticks dropped because unwinding fell behind.", losses.n_dropped_batches as f64),
         ("profiles_total", "Profiles made.", counted.n_profiles as f64),
         ("folded_stacks_total", "Stacks that are [other] in profiles.", counted.n_folded as f64),
         ("joined_intervals_total", "Intervals that share a profile with the next one: those before were still being made.", counted.n_joined as f64),
@@ -123,7 +125,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::TcpStream;
 
-    use super::super::figures::{Samples, TargetFigures};
+    use super::super::figures::TargetFigures;
     use super::*;
 
     /// The value of a line.
@@ -139,12 +141,9 @@ mod tests {
     fn counts() {
         let figures = Figures::default();
         let mut counted = figures.lock();
-        counted.samples.n_torn = 3;
+        counted.samples.losses.n_torn = 3;
         counted.end_recording();
-        counted.samples = Samples {
-            n_torn: 4,
-            ..Samples::default()
-        };
+        counted.samples.losses.n_torn = 4;
         counted.set_targets(["osd.3", "a\"} 1\nb\\"].into_iter());
         let gone = TargetFigures {
             last_ns: 1_000_000_000,

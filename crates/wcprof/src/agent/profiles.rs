@@ -20,7 +20,7 @@ use wcprof_symbols::SymbolOptions;
 use wcprof_trace::model::{Process, Tables};
 use wcprof_types::{Pid, ceph_daemon};
 
-use super::figures::{Figures, Samples};
+use super::figures::Figures;
 use super::intervals::{Interval, MIN_NS};
 use super::log::{self, Level};
 use super::plan::Plan;
@@ -84,7 +84,7 @@ impl<'a> Profiles<'a> {
     fn take(&mut self, kept: &NamedSnapshot, interval: Interval) {
         {
             let mut figures = self.figures.lock();
-            figures.samples = Samples::from(kept.snapshot.stats());
+            figures.samples.clone_from(kept.snapshot.stats());
             figures.ring_bytes = kept.snapshot.memory().bytes;
         }
         if interval.to.saturating_sub(interval.from) < MIN_NS {

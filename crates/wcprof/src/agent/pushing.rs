@@ -9,7 +9,7 @@ use wcprof_capture::add_lump_cpu;
 use wcprof_host::clock::thread_cpu_ns;
 use wcprof_host::own_files::open_dir;
 use wcprof_host::sys::keep_capabilities;
-use wcprof_net::{PushEvent, Pusher, PusherOptions, Spool, SpoolOptions, Store, StoreKind};
+use wcprof_net::{Answer, Pusher, PusherOptions, Spool, SpoolOptions, Store, StoreKind};
 
 use super::figures::Figures;
 use super::log::{self, Level, Sparing};
@@ -144,47 +144,53 @@ impl Pushing {
 }
 
 /// Says what happens, each kind of it once a minute; and counts the CPU time of the thread that it is called on.
-fn said() -> impl FnMut(&PushEvent) + Send + 'static {
+fn said() -> impl FnMut(&Answer, Option<Duration>) + Send + 'static {
     let (mut later, mut no_entry, mut refused) =
         (Sparing::default(), Sparing::default(), Sparing::default());
     let mut is_failing = false;
     let mut cpu = None;
-    move |event| {
+    move |answer, wait| {
         let now = thread_cpu_ns();
         add_lump_cpu(now - cpu.replace(now).unwrap_or(now));
-        let (level, sparing, text) = match event {
-            PushEvent::Taken(_) => {
+        let (level, sparing, text) = match answer {
+            Answer::Taken => {
                 if std::mem::take(&mut is_failing) {
                     log::line(Level::Info, "the store takes profiles again");
                 }
                 return;
             }
-            PushEvent::Later(reason, wait) => {
+            Answer::Later { reason, .. } => {
                 let text = format!(
                     "the store takes no profile: {reason}; next try in {:.0} s",
-                    wait.as_secs_f64().ceil()
+                    wait.unwrap_or_default().as_secs_f64().ceil()
                 );
                 (Level::Warning, &mut later, text)
             }
-            PushEvent::NoEntry(reason, _) => {
+            Answer::NoEntry { reason } => {
                 let text =
                     format!("the store does not accept wcprof's token or password: {reason}");
                 (Level::Error, &mut no_entry, text)
             }
-            PushEvent::Partly(0, reason) => {
+            Answer::Partly {
+                n_rejected: 0,
+                reason,
+            } => {
                 let text = format!("the store says: {reason}");
                 (Level::Warning, &mut refused, text)
             }
-            PushEvent::Partly(n, reason) => {
+            Answer::Partly {
+                n_rejected: n,
+                reason,
+            } => {
                 let text = format!("the store rejected {n} profiles of a request: {reason}");
                 (Level::Error, &mut refused, text)
             }
-            PushEvent::Refused(reason) => {
+            Answer::Refused { reason } => {
                 let text = format!("the store refused a request, which is dropped: {reason}");
                 (Level::Error, &mut refused, text)
             }
         };
-        is_failing |= matches!(event, PushEvent::Later(..) | PushEvent::NoEntry(..));
+        is_failing |= wait.is_some();
         log::sparingly(sparing, level, &text);
     }
 }

@@ -43,7 +43,7 @@ fn pushed(trace: &str, series: &[Series]) -> Vec<Vec<u8>> {
         first_wait: Some(Duration::from_millis(1)),
         ..PusherOptions::default()
     };
-    let pusher = Pusher::start(store, Arc::clone(&spool), fast, || {}, |_| {});
+    let pusher = Pusher::start(store, Arc::clone(&spool), fast, || {}, |_, _| {});
     let pusher = pusher.expect("a thread");
     spool
         .add(kind.pack(pyroscope_request(&requests)))
