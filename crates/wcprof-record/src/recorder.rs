@@ -410,10 +410,15 @@ impl<S: TraceSink> Recorder<S> {
         (stats, write_error)
     }
 
+    /// Modules that stacks do not get through, so far.
+    pub fn problems(&mut self) -> Vec<ModuleProblem> {
+        self.processes.problems().cloned().collect()
+    }
+
     /// Ends the recording and gives its counts; `reason` says why it ended.
     pub fn finish(mut self, reason: &str) -> Recorded<S> {
         let (stats, write_error) = self.end_all(reason);
-        let problems = self.processes.problems().cloned().collect();
+        let problems = self.problems();
         Recorded {
             stats,
             begin: self.clock.begin.unwrap_or(0),

@@ -23,7 +23,7 @@ use crate::open::{Opened, hotspot_rules, print_problems, state_rules};
 use crate::output::{self, NewTrace, path_of};
 use crate::same_file::is_same_file;
 use crate::select;
-use crate::session::{Session, SessionOptions, default_trace_path, record};
+use crate::session::{self, Session, SessionOptions, default_trace_path, record};
 use crate::signals::Ending;
 use crate::symbols;
 use crate::terminal::Terminal;
@@ -146,13 +146,7 @@ fn print(
     let printed = output::print(&screen);
     names.complete(&opened, &mut session.recorded)?;
     print_missing_names(&profile, &names.report, path, args.raw);
-    for problem in &session.recorded.problems {
-        message!(
-            "wcprof: stacks through `{}` are incomplete: {}",
-            problem.path,
-            problem.reason
-        );
-    }
+    session::print_problems(&session.recorded.problems);
     let flamegraph = args.flamegraph.as_deref();
     let drawn = flamegraph.map_or(Ok(()), |svg| {
         let profile = opened.profile(&names.symbols, rules, args.kernel);

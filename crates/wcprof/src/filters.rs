@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::Args;
-use globset::Glob;
+use globset::{Glob, GlobSet};
 use wcprof_profile::model::{Profile, State};
 use wcprof_profile::{
-    Around, FilterError, FunctionFilter, FunctionName, Relation, ThreadFilter, View, globs,
+    Around, FilterError, FunctionFilter, FunctionName, Relation, ThreadFilter, View,
 };
 use wcprof_text::{and_more, parse_time, terminal_name};
 use wcprof_types::TimeNs;
@@ -77,7 +77,6 @@ impl PartArgs {
 
     /// Which threads.
     pub(crate) fn thread_filter(&self) -> Result<ThreadFilter, Failure> {
-        let globs = |patterns: &[String]| globs(patterns).map_err(bad_filter);
         Ok(ThreadFilter {
             threads: globs(&self.threads)?,
             pools: globs(&self.pools)?,
@@ -145,6 +144,11 @@ const GLOBS: &str = "globs know *, ?, [a-z] and {a,b}";
 
 pub(crate) fn glob(pattern: &str) -> Result<Glob, Failure> {
     Glob::new(pattern).map_err(|e| Failure::usage(e).hint(GLOBS))
+}
+
+/// Globs of which one must match; `None` for no globs.
+pub fn globs(patterns: &[String]) -> Result<Option<GlobSet>, Failure> {
+    wcprof_profile::globs(patterns).map_err(bad_filter)
 }
 
 fn bad_filter(error: FilterError) -> Failure {

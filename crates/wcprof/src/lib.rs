@@ -55,6 +55,7 @@ use std::process::ExitCode;
 pub use args::{ForceArgs, OutputArgs, TargetArgs, defaults};
 use cli::Command;
 pub use failure::{Exit, Failure};
+pub use filters::globs;
 pub use names::cache_dir;
 use nix::sys::signal::{SigSet, Signal};
 pub use open::profile_of;

@@ -15,6 +15,9 @@ use crate::session::{self, Running, Sampling, SessionOptions};
 /// What the ring holds is handed to those who look this often, ns of the recording.
 const LOOK_NS: u64 = 1_000_000_000;
 
+/// A waiting thread is accounted once a second: what is younger than this, ns, may lack it.
+pub(crate) const SETTLED_NS: u64 = 1_200_000_000;
+
 /// How a recording ended.
 pub(crate) struct Ended {
     pub(crate) kept: NamedSnapshot,
@@ -63,7 +66,8 @@ pub(crate) fn begin(
 
 /// Waits for the end, and gives what the ring holds.
 pub(crate) fn finish(running: Running<Ring>, options: &SessionOptions) -> Result<Ended, Failure> {
-    let finished = running.finish(options)?;
+    let mut finished = running.finish(options)?;
+    session::print_problems(&finished.recorder.problems());
     let reason = finished.reason();
     let (kept, late) = finished.recorder.finish_with_snapshot(reason);
     let loss = session::loss(finished.failed.or(late).as_ref(), &finished.end);

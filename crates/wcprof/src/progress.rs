@@ -76,15 +76,18 @@ fn while_shown<T>(
 }
 
 /// How wide the terminal of messages is.
-pub(crate) fn columns_of_stderr() -> usize {
+fn columns_of_stderr() -> usize {
     terminal_size_of(std::io::stderr()).map_or(80, |(Width(w), _)| usize::from(w))
 }
 
 fn show(download: &Download) {
-    put(&line(download, columns_of_stderr()));
+    put(&line(download));
 }
 
-fn put(line: &str) {
+/// Shows a line in place of the last one.
+pub(crate) fn put(line: &str) {
+    // One that wraps cannot be written over.
+    let line = cut(line, Some(columns_of_stderr().saturating_sub(1)));
     let mut shown = SHOWN.lock().unwrap_or_else(PoisonError::into_inner);
     // A terminal that has gone is no reason to stop.
     let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
@@ -100,8 +103,7 @@ pub(crate) fn clear() {
     }
 }
 
-/// One line of fewer than `width` columns.
-fn line(download: &Download, width: usize) -> String {
+fn line(download: &Download) -> String {
     let mb = |bytes: u64| bytes as f64 / 1e6;
     let mut text = String::new();
     // Writing to a string cannot fail.
@@ -120,15 +122,14 @@ fn line(download: &Download, width: usize) -> String {
     if download.received > 0 {
         let _ = write!(text, " from {}", download.server);
     }
-    cut(&text, Some(width.saturating_sub(1))).into_owned()
+    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Check the line before, at the half, and without a size; that it is cut; and that a name
-    /// cannot steer the terminal.
+    /// Check the line before, at the half, and without a size, and that a name cannot steer the terminal.
     #[test]
     fn lines() {
         let at = |received, size| Download {
@@ -137,15 +138,14 @@ mod tests {
             received,
             size,
         };
-        let text = line(&at(0, None), 200);
+        let text = line(&at(0, None));
         assert!(text.starts_with("asking host:1 for libx") && !text.contains('\x1b'));
-        let text = line(&at(5_000_000, Some(10_000_000)), 200);
+        let text = line(&at(5_000_000, Some(10_000_000)));
         assert!(
             text.starts_with("[##########..........] 5.0 of 10.0 MB for libx")
                 && text.ends_with(" from host:1"),
             "{text}"
         );
-        assert!(line(&at(1_500_000, None), 200).starts_with("1.5 MB for libx"));
-        assert_eq!(line(&at(1, Some(10)), 30).chars().count(), 29);
+        assert!(line(&at(1_500_000, None)).starts_with("1.5 MB for libx"));
     }
 }

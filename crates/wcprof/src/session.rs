@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
-use globset::{GlobSet, GlobSetBuilder};
+use globset::GlobSet;
 use nix::sys::utsname::{UtsName, uname};
 use wcprof_capture::probe::kept_while_recording;
 use wcprof_capture::{
@@ -19,8 +19,8 @@ use wcprof_capture::{
 };
 use wcprof_host::Target;
 use wcprof_host::sys::keep_capabilities;
-use wcprof_record::{Progress, Recorded, Recorder, RecorderOptions};
-use wcprof_text::{cut, percent};
+use wcprof_record::{ModuleProblem, Progress, Recorded, Recorder, RecorderOptions};
+use wcprof_text::percent;
 use wcprof_trace::model::Header;
 use wcprof_trace::{TraceError, TraceSink, TraceWriter};
 use wcprof_types::Pid;
@@ -29,9 +29,9 @@ use crate::ahead::{self, Ahead, Due};
 use crate::args::{EngineArg, SamplingArgs};
 use crate::counting::{Counting, Daemons};
 use crate::failure::Failure;
-use crate::filters::glob;
+use crate::filters::globs;
 use crate::output::{NewTrace, path_of};
-use crate::progress::columns_of_stderr;
+use crate::progress;
 use crate::settings;
 use crate::signals::Ending;
 
@@ -241,6 +241,18 @@ impl<S: TraceSink> Running<S> {
     }
 }
 
+/// Says which modules stacks do not get through, the first ones of many.
+pub(crate) fn print_problems(problems: &[ModuleProblem]) {
+    const MOST: usize = 10;
+    for ModuleProblem { path, reason } in problems.iter().take(MOST) {
+        message!("wcprof: stacks through `{path}` are incomplete: {reason}");
+    }
+    if problems.len() > MOST {
+        let n = problems.len() - MOST;
+        message!("wcprof: and through {n} more modules");
+    }
+}
+
 /// Says that processes are missing.
 pub(crate) fn print_left_out(n: u64) {
     if n > 0 {
@@ -319,7 +331,10 @@ pub(crate) fn record(
     // Without it all names are looked up at the end.
     let (trace, file) = created.context("nothing was created")?;
     let ahead = ahead.and_then(|ahead| ahead::Running::start(ahead, path_of(&file), files).ok());
-    show_progress(&progress, options, is_shown);
+    for progress in progress {
+        show_status(&progress, options);
+    }
+    progress::clear();
     let finished = running.finish(options);
     if let Some(ahead) = ahead {
         ahead.end();
@@ -384,17 +399,6 @@ fn remark(options: &SessionOptions, end: &SamplingEnd, punctuality: Punctuality)
     }
 }
 
-/// Waits for the end of the recording, and shows how far it is where that `is_shown`.
-fn show_progress(progress: &mpsc::Receiver<Progress>, options: &SessionOptions, is_shown: bool) {
-    for progress in progress {
-        show_status(&progress, options);
-    }
-    if is_shown {
-        // A terminal that has gone is no reason to stop.
-        let _ = write!(std::io::stderr(), "\r\x1b[K");
-    }
-}
-
 /// One line that is written over again and again.
 fn show_status(progress: &Progress, options: &SessionOptions) {
     let seconds = progress.recorded_ns as f64 / 1e9;
@@ -416,11 +420,7 @@ fn show_status(progress: &Progress, options: &SessionOptions) {
     if options.duration.is_none() {
         line.push_str("; Ctrl-C ends");
     }
-    // A line that wraps cannot be written over.
-    let room = columns_of_stderr().saturating_sub(1);
-    let _ = write!(std::io::stderr(), "\r\x1b[K{}", cut(&line, Some(room)));
-    // The status line is a courtesy: a terminal that is gone is noticed elsewhere.
-    let _ = std::io::stderr().flush();
+    progress::put(&line);
 }
 
 /// What is recorded: `pid 7`, `3 processes`.
@@ -464,18 +464,10 @@ fn thread_filter(include: &[String], exclude: &[String]) -> Result<Option<KeepTh
         return Ok(None);
     }
     let (include, exclude) = (globs(include)?, globs(exclude)?);
-    let all = include.is_empty();
     Ok(Some(Box::new(move |name| {
-        (all || include.is_match(name)) && !exclude.is_match(name)
+        let is_in = |globs: &GlobSet| globs.is_match(name);
+        include.as_ref().is_none_or(is_in) && !exclude.as_ref().is_some_and(is_in)
     })))
-}
-
-fn globs(patterns: &[String]) -> Result<GlobSet, Failure> {
-    let mut set = GlobSetBuilder::new();
-    for pattern in patterns {
-        set.add(glob(pattern)?);
-    }
-    set.build().map_err(Failure::usage)
 }
 
 /// `wcprof-PID-DATE.wct` in the current folder.

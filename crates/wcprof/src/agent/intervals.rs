@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-/// How long after its end an interval is complete, ns: a waiting thread is accounted once a second.
-const SETTLED_NS: u64 = 1_200_000_000;
+use crate::live::SETTLED_NS;
 
 /// Two clocks that are read one after the other show another difference each time: less than this is none, ns.
 const JITTER_NS: u64 = 1_000_000;

@@ -37,8 +37,6 @@ use write::{NameOptions, OnFailure, Written, check_folder, create_numbered, writ
 const MAX_LIKE: usize = 6;
 /// Files that may wait to be written.
 const MAX_WAITING: usize = 4;
-/// A waiting thread is accounted once a second: what is younger is not tested yet.
-const SETTLED_NS: u64 = 1_200_000_000;
 
 /// Records until the end, and writes files on the way.
 pub(crate) fn run(
@@ -323,7 +321,7 @@ impl Watcher<'_> {
     fn run(mut self, looks: &Receiver<NamedSnapshot>, names: &NameOptions<'_>, rules: &Rules) {
         let mut from = TimeNs(0);
         for kept in looks {
-            let to = TimeNs(kept.snapshot.end().0.saturating_sub(SETTLED_NS));
+            let to = TimeNs(kept.snapshot.end().0.saturating_sub(live::SETTLED_NS));
             if to <= from {
                 continue;
             }

@@ -79,9 +79,6 @@ fn window(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A waiting thread is accounted once a second: what is younger is not shown yet.
-const SETTLED_NS: u64 = 1_200_000_000;
-
 /// What the view waits for.
 enum News {
     /// There is another one.
@@ -311,7 +308,7 @@ impl Painter {
 
     fn picture(&mut self, kept: NamedSnapshot, args: &TopArgs) -> Result<Option<Picture>, Failure> {
         let now = kept.snapshot.end().0;
-        let to = now.saturating_sub(SETTLED_NS);
+        let to = now.saturating_sub(live::SETTLED_NS);
         if to <= kept.snapshot.start().0 {
             return Ok(None);
         }

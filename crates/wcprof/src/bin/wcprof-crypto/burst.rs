@@ -1,6 +1,6 @@
 //! A live process to its frames, by a burst of breakpoints; or the reason why there was none.
 
-use globset::{Glob, GlobSet, GlobSetBuilder};
+use globset::GlobSet;
 use msgr_crypto::observed::{
     BurstFacts, FrameSource, Observation, ProcessFrames, Role, Seen, SeenCall,
 };
@@ -14,16 +14,16 @@ use wcprof_text::terminal_name;
 use wcprof_types::{Avma, Pid, Tid};
 
 use wcprof_cli::crypto::BurstArgs;
-use wcprof_cli::{Exit, Failure};
+use wcprof_cli::{Exit, Failure, globs};
 
 /// With what names of threads of Ceph's messenger begin, in daemons and in librados.
 const WORKERS: &str = "msgr-worker-";
 
 /// Observes a process; without the privilege or the kernel for it, the frames that it has by the protocol.
 pub(crate) fn observe_process(pid: Pid, args: &BurstArgs) -> Result<ProcessFrames, Failure> {
-    let names = glob_set(&args.threads).map_err(Failure::usage)?;
+    let names = globs(&args.threads)?;
     let target = Target::open(pid).map_err(UprobeError::Target);
-    match target.and_then(|target| burst(&target, args, &names)) {
+    match target.and_then(|target| burst(&target, args, names.as_ref())) {
         Ok(process) => Ok(process),
         // Where probes are not allowed or supported, there is still the protocol.
         Err(error) if error.is_circumstance() => {
@@ -57,16 +57,12 @@ fn failure(error: UprobeError) -> Failure {
     }
 }
 
-fn glob_set(patterns: &[String]) -> Result<GlobSet, globset::Error> {
-    let mut set = GlobSetBuilder::new();
-    for pattern in patterns {
-        set.add(Glob::new(pattern)?);
-    }
-    set.build()
-}
-
-/// The threads that match `names`; if that is empty, those of the messenger, or all if there are none.
-fn burst(target: &Target, args: &BurstArgs, names: &GlobSet) -> Result<ProcessFrames, UprobeError> {
+/// The threads that match `names`; without these, those of the messenger, or all if there are none.
+fn burst(
+    target: &Target,
+    args: &BurstArgs,
+    names: Option<&GlobSet>,
+) -> Result<ProcessFrames, UprobeError> {
     let pmu = UprobePmu::find()?;
     let modules = find_crypto_modules(target)?;
     // Also says early whether probes are permitted at all, before the target is touched.
@@ -77,11 +73,9 @@ fn burst(target: &Target, args: &BurstArgs, names: &GlobSet) -> Result<ProcessFr
     let is_worker = |tid: &Tid| name(tid).starts_with(WORKERS);
     let has_workers = procfs::list_threads(pid).is_ok_and(|tids| tids.iter().any(is_worker));
     let length = args.duration;
-    let burst = Burst::new(target, pmu, &modules, length, |tid| {
-        match names.is_empty() {
-            false => names.is_match(name(tid)),
-            true => !has_workers || is_worker(tid),
-        }
+    let burst = Burst::new(target, pmu, &modules, length, |tid| match names {
+        Some(names) => names.is_match(name(tid)),
+        None => !has_workers || is_worker(tid),
     })?;
     let paths: Vec<String> = modules.iter().map(|module| module.path.clone()).collect();
     wcprof_cli::message!(
