@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -287,114 +287,6 @@ fn front_killed() {
     });
     let (_, ending) = read_trace(&folder.path().join("test.wct"));
     assert_eq!(ending, Ending::Clean);
-}
-
-/// A changed copy of a trace, in a folder of its own.
-fn changed(bytes: &[u8]) -> (TempDir, PathBuf) {
-    let folder = tempfile::tempdir_in(output_folder()).expect("temporary folder");
-    let path = folder.path().join("changed.wct");
-    fs::write(&path, bytes).expect("can be written");
-    (folder, path)
-}
-
-/// Check traces that are foreign, newer, empty, cut or damaged, with both commands that read one.
-#[test]
-fn bad_traces() {
-    let good = fs::read(small_recording().path()).expect("trace can be read");
-    let mut newer = good.clone();
-    newer[8..12].copy_from_slice(&999_u32.to_le_bytes());
-    let mut damaged = good.clone();
-    // In the file's header: of a damaged block only that is lost.
-    damaged[20] ^= 0x55;
-    let cases: [(&str, &[u8], &str); 6] = [
-        ("perf.data", b"PERFILE2 and so on, and so on", "perf"),
-        (
-            "foreign",
-            b"\x7fELF\x02\x01\x01 and so on",
-            "not a wcprof trace",
-        ),
-        ("newer", &newer, "version 999"),
-        ("empty", b"", "trace"),
-        ("cut in its header", &good[..30], "whole block"),
-        ("damaged", &damaged, "damaged"),
-    ];
-    for (what, bytes, word) in cases {
-        let (_folder, path) = changed(bytes);
-        for command in ["report", "doctor"] {
-            let output = run(&[command, &path.display().to_string()]);
-            let message = text(&output.stderr);
-            assert_eq!(output.status.code(), Some(BAD_TRACE), "{what}: {message}");
-            assert!(message.contains(word), "{what}: {message}");
-            assert_eq!(text(&output.stdout), "");
-        }
-    }
-    let output = run(&["report", "no-such-file.wct"]);
-    assert_fails(&output, FAILURE, &["no-such-file.wct"]);
-}
-
-/// Check that a trace which is cut anywhere is read up to the cut, or refused as holding nothing.
-#[test]
-fn cut_traces() {
-    let recording = small_recording();
-    let good = fs::read(recording.path()).expect("trace can be read");
-    let mut n_read = 0;
-    for tenth in 0..10 {
-        let (_folder, path) = changed(&good[..good.len() * tenth / 10]);
-        let output = run(&["report", &path.display().to_string(), "--format", "folded"]);
-        match output.status.code() {
-            Some(0) => {
-                n_read += 1;
-                assert!(!output.stderr.is_empty(), "the cut is not mentioned");
-            }
-            code => assert_eq!(code, Some(BAD_TRACE), "{output:?}"),
-        }
-    }
-    assert!(n_read > 0, "no cut trace can be read");
-}
-
-/// Check that a reader that goes away early is no failure.
-#[test]
-fn broken_pipe() {
-    let recording = small_recording();
-    for args in [
-        &["--format", "folded"][..],
-        &["--json"],
-        &["--format", "svg"],
-        &[],
-    ] {
-        let mut child = wcprof()
-            .arg("report")
-            .arg(recording.path())
-            .args(args)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("wcprof starts");
-        drop(child.stdout.take());
-        let output = child.wait_with_output().expect("wcprof can be waited for");
-        assert!(output.status.success(), "{args:?}: {output:?}");
-        assert_eq!(text(&output.stderr), "", "{args:?}");
-    }
-}
-
-/// Check that an output which can not be written to is a failure, unlike a broken pipe.
-#[test]
-fn full_output() {
-    let recording = small_recording();
-    let full = fs::OpenOptions::new()
-        .write(true)
-        .open("/dev/full")
-        .expect("/dev/full");
-    let output = wcprof()
-        .arg("report")
-        .arg(recording.path())
-        .args(["--format", "folded"])
-        .stdout(full)
-        .stderr(Stdio::piped())
-        .output()
-        .expect("wcprof starts");
-    assert_eq!(output.status.code(), Some(FAILURE), "{output:?}");
-    assert!(text(&output.stderr).contains("No space left"), "{output:?}");
 }
 
 /// Check what an unprivileged user is told about a process of another: the capability that is

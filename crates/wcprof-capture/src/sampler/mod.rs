@@ -207,10 +207,10 @@ impl Sampler {
     /// Timers on the CPUs where threads may run by now. Where that fails, running threads have no stack there,
     /// which the recorder counts.
     fn follow_cpus(&mut self, now: u64) {
-        if now.saturating_sub(self.targets.cpus_checked) < CPUS_NS {
+        if now.saturating_sub(self.targets.cpus.checked) < CPUS_NS {
             return;
         }
-        self.targets.cpus_checked = now;
+        self.targets.cpus.checked = now;
         let Some(perf) = &mut self.perf else { return };
         let pids = self.targets.iter().map(|(_, observed)| observed.pid());
         let cpus = perf.policy().of_processes(pids);
@@ -223,7 +223,7 @@ impl Sampler {
                 self.targets.pulse.lacks_timers(&error);
             }
             let now = perf.cpus();
-            let new = &now - &std::mem::replace(&mut self.targets.timer_cpus, now.clone());
+            let new = &now - &std::mem::replace(&mut self.targets.cpus.cpus, now.clone());
             if !new.is_empty() {
                 self.targets.pulse.disturb(&(&new & &isolated_cpus()));
             }

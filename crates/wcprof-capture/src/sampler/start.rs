@@ -189,7 +189,7 @@ impl Sampler {
         }
         members.births = options.children.then(Births::new);
         members.arrivals = options.arrivals;
-        members.timer_cpus = perf.as_ref().map(PerfSampler::cpus).unwrap_or_default();
+        members.cpus.cpus = perf.as_ref().map(PerfSampler::cpus).unwrap_or_default();
         let budget = CpuBudget::new(options.rate_hz, options.max_cpu_percent);
         Ok(Self {
             engine,

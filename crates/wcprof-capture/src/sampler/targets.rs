@@ -46,6 +46,15 @@ impl Observed {
     }
 }
 
+/// Where their threads may run.
+#[derive(Debug, Default)]
+pub(super) struct TimerCpus {
+    /// When that was last asked.
+    pub(super) checked: u64,
+    /// Which CPUs had timers then.
+    pub(super) cpus: BTreeSet<u32>,
+}
+
 /// Those that have not left.
 #[derive(Debug, Default)]
 pub(super) struct Targets {
@@ -67,10 +76,7 @@ pub(super) struct Targets {
     /// looked at.
     pub(super) checked: u64,
     locks_read: u64,
-    /// When it was last asked where their threads may run.
-    pub(super) cpus_checked: u64,
-    /// Which CPUs had timers then.
-    pub(super) timer_cpus: BTreeSet<u32>,
+    pub(super) cpus: TimerCpus,
     /// Reads their memory.
     pub(super) pulse: Arc<Pulse>,
 }
@@ -137,7 +143,7 @@ impl Targets {
 
     /// Counts from now on.
     pub(super) fn begin(&mut self, now: u64) {
-        (self.checked, self.locks_read, self.cpus_checked) = (now, now, now);
+        (self.checked, self.locks_read, self.cpus.checked) = (now, now, now);
         for observed in self.by_id.values_mut() {
             observed.entry = Entry::Found(now);
         }

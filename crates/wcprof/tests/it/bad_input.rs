@@ -74,6 +74,8 @@ impl Bench {
             .output()
             .expect("the program runs");
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        let is_refused = output.status.code() == Some(5);
+        assert!(!is_refused || output.stdout.is_empty(), "{args:?}");
         (output.status.code().unwrap_or(-1), errors)
     }
 
@@ -170,6 +172,8 @@ fn other_files() {
             b"\x1f\x8b\x08garbage".to_vec(),
             ["not a wcprof trace", "failed to read"],
         ),
+        (b"PERFILE2 and so on".to_vec(), ["perf", "failed to read"]),
+        (Vec::new(), ["trace", "failed to read"]),
     ] {
         for args in [
             REPORT,

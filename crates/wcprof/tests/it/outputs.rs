@@ -56,6 +56,16 @@ fn trace_is_not_written_over() {
 /// Check that what cannot be written is said with its path, and leaves exit code 1.
 #[test]
 fn places_that_cannot_be_written() {
+    assert_fails(&["report", "none.wct"], 1, &["none.wct"]);
+    let full = fs::File::options().write(true).open("/dev/full");
+    let mut command = support::command(&["report", OSD, "--format", "folded"]);
+    command
+        .current_dir(fixtures())
+        .stdout(full.expect("it is there"));
+    let output = command.output().expect("the program runs");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("No space left"), "{message}");
     for format in ["--tree", "--format=csv", "--format=html", "--format=svg"] {
         for (place, why) in [("/proc/none", "No such file"), ("/proc", "directory")] {
             let args = ["report", OSD, format, "-o", place];
@@ -85,6 +95,22 @@ fn readers_have_gone() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert!(output.stdout.starts_with(b"osd.0 (pid "), "{output:?}");
     assert_eq!(run(true).status.code(), Some(0));
+    for args in [
+        &["--format", "folded"][..],
+        &["--json"],
+        &["--format", "svg"],
+        &[],
+    ] {
+        let mut command = support::command(&[&["report", OSD], args].concat());
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let output = command.current_dir(fixtures()).stdout(writer).output();
+        let output = output.expect("the program runs");
+        assert!(
+            output.status.success() && output.stderr.is_empty(),
+            "{args:?}: {output:?}"
+        );
+    }
     let mut command = support::command(&["report", "none.wct"]);
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
