@@ -21,7 +21,7 @@ const DEADLINE: Duration = Duration::from_secs(2);
 /// A call that still reads something from a busy disk has this long, and one that no recording waits for.
 const READING_DEADLINE: Duration = Duration::from_secs(10);
 /// Nobody waits for the same again so soon, so that what answers late each time costs little.
-pub(crate) const PAUSE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_secs(60);
 /// Somebody who does not want the result any more is asked so often.
 const POLL: Duration = Duration::from_millis(50);
 /// Threads that may be left behind: beyond this no more are started. The agent's unit has 256 tasks.
@@ -40,6 +40,8 @@ pub(crate) enum Awaited {
     Files(Pid, (u32, u32)),
     /// Files that tell what it is.
     Facts(Pid),
+    /// Look-ups in its file systems by a child.
+    Lookups(Pid),
     /// Files on a mount, by its id.
     Mount(u64),
     /// Files of this machine below a folder, by its hash.
@@ -103,6 +105,12 @@ static IS_EXHAUSTED: AtomicBool = AtomicBool::new(false);
 
 fn silent() -> MutexGuard<'static, BTreeMap<Awaited, Silence>> {
     SILENT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether this did not answer, and is to be left alone for now.
+pub(crate) fn is_silent(awaited: Awaited) -> bool {
+    let silence = silent().get(&awaited).copied();
+    silence.is_some_and(|silence| !silence.is_over(Instant::now()))
 }
 
 /// Somebody else found that this does not answer: a child, which was left behind for it or has ended.
@@ -195,8 +203,7 @@ pub(crate) fn with_deadline<T: Send + 'static>(
     awaited: Awaited,
     call: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
-    let silence = silent().get(&awaited).copied();
-    if silence.is_some_and(|silence| !silence.is_over(Instant::now())) {
+    if is_silent(awaited) {
         return None;
     }
     let deadline = match awaited {
@@ -330,6 +337,25 @@ mod tests {
         }
         assert_eq!(with_deadline(hung, || 3), None);
         assert!(silence().is_over(later));
+    }
+
+    /// Check that nobody asks again before a while has passed, and a child that did not answer has ended.
+    #[test]
+    fn left_child() {
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (pid, awaited) = (Pid(child.id().cast_signed()), Awaited::Lookups(Pid(-4)));
+        assert!(!is_silent(awaited));
+        silence(awaited, pid);
+        let silence = *silent().get(&awaited).unwrap();
+        let (since, later) = (silence.since.unwrap(), silence.since.unwrap() + PAUSE);
+        left::leave(pid);
+        assert!(is_silent(awaited) && !silence.is_over(later));
+        left::kill_unreaped(pid);
+        assert!(!silence.is_over(since) && silence.is_over(later));
+        assert!(child.wait().is_err(), "it was reaped");
     }
 
     /// Check that a call which nobody wants any more is left behind before its time is over, and is no silence.

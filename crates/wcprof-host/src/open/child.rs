@@ -26,7 +26,7 @@ use rustix::net::{
 use rustix::process::setsid;
 use wcprof_types::Pid;
 
-use crate::deadline::{PAUSE, is_unwanted, wait_for};
+use crate::deadline::{is_unwanted, wait_for};
 use crate::left;
 use crate::procfs::is_runnable;
 
@@ -152,30 +152,12 @@ impl Child {
         Err(NoFile::NoAnswer)
     }
 
-    /// It did not answer.
-    pub(super) fn silence(&self) -> Silent {
-        Silent {
-            pid: self.pid,
-            since: Instant::now(),
-        }
+    pub(super) fn pid(&self) -> Pid {
+        self.pid
     }
 
     fn is_runnable(&self) -> bool {
         is_runnable(&self.pid.to_string())
-    }
-}
-
-/// A child of this process that did not answer.
-#[derive(Debug)]
-pub(super) struct Silent {
-    pid: Pid,
-    since: Instant,
-}
-
-impl Silent {
-    /// Whether another one may be asked: a while later, and if nobody holds this one any more.
-    pub(super) fn is_over(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.since) >= PAUSE && !left::has(self.pid)
     }
 }
 
@@ -364,29 +346,4 @@ fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<(usize, Option<Ow
         _ => None,
     });
     Ok((message.bytes, fd))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::process::{Command, Stdio};
-
-    use super::*;
-
-    fn cat() -> std::process::Child {
-        Command::new("cat").stdin(Stdio::piped()).spawn().unwrap()
-    }
-
-    /// Check that another child is not asked before a while has passed, and one that did not answer has ended.
-    #[test]
-    fn silent() {
-        let mut child = cat();
-        let (pid, since) = (Pid(child.id().cast_signed()), Instant::now());
-        let silent = Silent { pid, since };
-        left::leave(pid);
-        assert!(!silent.is_over(since + PAUSE));
-        left::kill_unreaped(pid);
-        assert!(!silent.is_over(since));
-        assert!(silent.is_over(since + PAUSE));
-        assert!(child.wait().is_err(), "it was reaped");
-    }
 }

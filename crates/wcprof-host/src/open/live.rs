@@ -8,15 +8,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
 
 use rustix::fs::{fstat, major, minor};
 use wcprof_types::{Avma, Mapping, Pid};
 
-use super::child::{Child, Opened, Request, Silent};
+use super::child::{Child, Opened, Request};
 use super::reason::{NoFile, OpenError};
 use super::regular::{FileIdentity, Root, handle, open_handle};
-use crate::deadline::{Awaited, with_deadline};
+use crate::deadline::{Awaited, is_silent, is_unwanted, silence, with_deadline};
 use crate::memory::read_memory;
 use crate::procfs::read_bytes;
 
@@ -59,16 +58,8 @@ pub struct LiveFiles {
     root: Option<Root>,
     /// By device, the file systems that it has mounted. One that is not known may be of any kind: it is newer, or gone.
     mounts: HashMap<(u32, u32), Mount>,
-    lookups: Mutex<Lookups>,
-}
-
-/// The child process that looks up what may be on a server that hangs.
-#[derive(Debug)]
-enum Lookups {
-    NotStarted,
-    Running(Child),
-    /// A server hung: nothing else is tried for a while.
-    Hung(Silent),
+    /// Looks up what may be on a server that hangs.
+    child: Mutex<Option<Child>>,
 }
 
 /// A mapped file that is opened later: what is written to it until then is seen, also if it has been
@@ -96,7 +87,7 @@ impl LiveFiles {
             // A root on a file server may be asked for.
             root: with_deadline(Awaited::Root(pid), move || Root::of_process(pid).ok()).flatten(),
             mounts: mounted_devices(&String::from_utf8_lossy(&mounts)),
-            lookups: Mutex::new(Lookups::NotStarted),
+            child: Mutex::new(None),
         }
     }
 
@@ -219,10 +210,7 @@ impl LiveFiles {
 
     /// Ends the child process that looks files up, until the next is wanted.
     pub fn rest(&self) {
-        let mut lookups = self.lookups.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Lookups::Running(_) = *lookups {
-            *lookups = Lookups::NotStarted;
-        }
+        *self.child.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// A copy of the vdso.
@@ -305,22 +293,19 @@ impl LiveFiles {
         if self.root.is_none() && !matches!(request, Request::Handle(_)) {
             return Err(io::Error::from(io::ErrorKind::PermissionDenied).into());
         }
-        let mut lookups = self.lookups.lock().unwrap_or_else(PoisonError::into_inner);
-        let may_start = match &*lookups {
-            Lookups::NotStarted => true,
-            Lookups::Running(_) => false,
-            Lookups::Hung(child) => child.is_over(Instant::now()),
-        };
-        if may_start {
-            *lookups = Lookups::Running(Child::start(self.root.as_ref().map(AsFd::as_fd))?);
-        }
-        let Lookups::Running(child) = &*lookups else {
-            return Err(NoFile::NoAnswer);
+        let awaited = Awaited::Lookups(self.pid);
+        let mut running = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        let child = match running.take() {
+            Some(child) => child,
+            None if is_silent(awaited) => return Err(NoFile::NoAnswer),
+            None => Child::start(self.root.as_ref().map(AsFd::as_fd))?,
         };
         let opened = child.open(request);
-        if let Err(NoFile::NoAnswer) = opened {
+        match opened {
             // The child is ended, or left behind.
-            *lookups = Lookups::Hung(child.silence());
+            Err(NoFile::NoAnswer) if !is_unwanted() => silence(awaited, child.pid()),
+            Err(NoFile::NoAnswer) => {}
+            _ => *running = Some(child),
         }
         opened
     }
