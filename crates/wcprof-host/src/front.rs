@@ -10,6 +10,8 @@
 
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -17,8 +19,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::{ForkResult, fork};
-use rustix::process::{Pid, WaitOptions, WaitStatus, getpid, getppid, waitpid};
+use rustix::process::{Pid, getpid, getppid};
 
+use crate::left;
 use crate::procfs::{has_runnable_thread, parse_status, read_file, task_state};
 
 /// What is handed on.
@@ -189,15 +192,8 @@ fn leave(child: Pid) {
 }
 
 /// How the child ended, if it does within this.
-fn ended(child: Pid, timeout: Duration) -> Option<WaitStatus> {
-    let until = Instant::now() + timeout;
-    loop {
-        match waitpid(Some(child), WaitOptions::NOHANG) {
-            Ok(Some((_, status))) => return Some(status),
-            _ if Instant::now() >= until => return None,
-            _ => std::thread::sleep(Duration::from_millis(1)),
-        }
-    }
+fn ended(child: Pid, timeout: Duration) -> Option<ExitStatus> {
+    left::wait(wcprof_types::Pid(child.as_raw_pid()), timeout).ok()?
 }
 
 /// Its first thread has ended.
@@ -206,9 +202,9 @@ fn is_zombie(child: Pid) -> bool {
 }
 
 /// Ends as the child did, if by a signal of the user.
-fn exit_code(status: WaitStatus) -> u8 {
-    let Some(signal) = status.terminating_signal() else {
-        return status.exit_status().unwrap_or(1) as u8;
+fn exit_code(status: ExitStatus) -> u8 {
+    let Some(signal) = status.signal() else {
+        return status.code().unwrap_or(1) as u8;
     };
     let of_user = signal - libc::SIGRTMIN();
     match SIGNALS.into_iter().find(|s| *s as i32 == of_user) {

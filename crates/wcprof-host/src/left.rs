@@ -53,14 +53,23 @@ pub(crate) fn has(pid: Pid) -> bool {
 pub fn end(pid: Pid, patience: Duration) -> io::Result<Option<ExitStatus>> {
     // It may have ended by itself.
     let _ = kill_process(raw(pid)?, Signal::KILL);
+    let status = wait(pid, patience)?;
+    if status.is_none() {
+        LEFT.lock().push(pid);
+    }
+    Ok(status)
+}
+
+/// How a child ended, if it does within `patience`; it is no zombie then.
+///
+/// # Errors
+/// When it is not a child, or somebody else has waited for it.
+pub(crate) fn wait(pid: Pid, patience: Duration) -> io::Result<Option<ExitStatus>> {
     let until = Instant::now() + patience;
     loop {
-        if let Some(status) = ended(pid)? {
-            return Ok(Some(status));
-        }
-        if Instant::now() >= until {
-            LEFT.lock().push(pid);
-            return Ok(None);
+        let status = ended(pid)?;
+        if status.is_some() || Instant::now() >= until {
+            return Ok(status);
         }
         thread::sleep(Duration::from_millis(1));
     }

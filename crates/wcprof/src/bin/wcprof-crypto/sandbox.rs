@@ -13,8 +13,7 @@ use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, ExitStatus, Stdio};
-use std::thread::sleep;
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, ensure};
@@ -23,6 +22,7 @@ use msgr_crypto_ffi::Library;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use wcprof_host::Target;
+use wcprof_host::left;
 use wcprof_host::open::open_regular;
 use wcprof_host::procfs::{parse_schedstat, read_file};
 use wcprof_perf::uprobe::{CryptoModule, UprobeError, find_crypto_modules};
@@ -119,9 +119,9 @@ fn confined(target: &Target, path: &str) -> Result<Calibration, Failure> {
         .spawn()
         .context("failed to start the confined process")?;
     let answer = read_answer(&mut child);
-    // It may hang, or have left: both calls fail only when it is gone already.
-    let _ = child.kill();
-    let status = ended(&mut child);
+    // It may hang, or have left.
+    let status = left::end(Pid(child.id().cast_signed()), END_TIMEOUT);
+    let status = status.ok().flatten();
     let answer = answer?;
     let refused = |reason: String| {
         let error = anyhow!("failed to calibrate `{}`: {reason}", terminal_name(path));
@@ -146,17 +146,6 @@ fn confined(target: &Target, path: &str) -> Result<Calibration, Failure> {
     // Whatever the child says, this is the file.
     calibration.library.path = Some(path.to_owned());
     Ok(calibration)
-}
-
-/// How a killed process ended. One that waits for a file server can not end: it is left behind.
-fn ended(child: &mut Child) -> Option<ExitStatus> {
-    let until = Instant::now() + END_TIMEOUT;
-    loop {
-        match child.try_wait() {
-            Ok(None) if Instant::now() < until => sleep(Duration::from_millis(1)),
-            ended => return ended.ok()?,
-        }
-    }
 }
 
 /// Nanoseconds that a process of one thread ran and waited for a CPU; `None` where the kernel does not
