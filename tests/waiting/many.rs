@@ -311,7 +311,7 @@ fn beyond_the_limit() {
         shell.send_line("");
         shell.answer("GONE");
     };
-    let limits = [("--nofile=1024", 300, 128), ("--nofile=20000", 1040, 1024)];
+    let limits = [("--nofile=1024", 300, 100), ("--nofile=20000", 1040, 1024)];
     for (limit, n_started, n_taken) in limits {
         let mut shell = begin();
         let attach = Attach::new(Engine::ProcfsOnly, shell.pid()).seconds(0.0);

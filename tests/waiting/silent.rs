@@ -234,7 +234,7 @@ fn leaving() {
     assert!(said.contains(named) && !said.contains("libc.so"), "{said}");
 }
 
-/// Check that a program on FUSE which several processes run is copied, and its copy held, once.
+/// Check that of a program on FUSE which several processes run one copy is held.
 #[test]
 fn shared_copy() {
     if !has_capability() || !Path::new("/dev/fuse").exists() {

@@ -24,6 +24,8 @@ const READING_DEADLINE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_secs(60);
 /// Somebody who does not want the result any more is asked so often.
 const POLL: Duration = Duration::from_millis(50);
+/// Devices for which files of a process may hold a thread each.
+const MAX_DEVICES: usize = 2;
 /// Threads that may be left behind: beyond this no more are started. The agent's unit has 256 tasks.
 const MAX_LEFT: usize = 100;
 
@@ -36,16 +38,41 @@ pub(crate) enum Awaited {
     Lock(Pid),
     /// Its root folder.
     Root(Pid),
-    /// Files that it maps, of a device.
+    /// Files that it maps, of a device that others may answer for.
     Files(Pid, (u32, u32)),
+    /// Files on a disk of this machine.
+    Disk((u32, u32)),
     /// Files that tell what it is.
     Facts(Pid),
     /// Look-ups in its file systems by a child.
     Lookups(Pid),
     /// Files on a mount, by its id.
     Mount(u64),
+    /// Files of JIT compilers on it, which may be long.
+    Code(u64),
     /// Files of this machine below a folder, by its hash.
     Host(u64),
+}
+
+impl Awaited {
+    /// Time without an answer, and time in all for a call that gets on with reading, if that counts.
+    fn limits(self) -> (Duration, Option<Duration>) {
+        match self {
+            Self::Memory(_) | Self::Lock(_) | Self::Root(_) | Self::Lookups(_) => (DEADLINE, None),
+            Self::Files(..) | Self::Facts(_) => (DEADLINE, Some(READING_DEADLINE)),
+            Self::Mount(_) | Self::Host(_) => (READING_DEADLINE, None),
+            Self::Disk(_) | Self::Code(_) => (READING_DEADLINE, Some(Duration::MAX)),
+        }
+    }
+
+    /// How long it is left alone.
+    fn pause(self) -> Duration {
+        match self {
+            // Busy, or gone for good: then the call lasts.
+            Self::Disk(_) => Duration::ZERO,
+            _ => PAUSE,
+        }
+    }
 }
 
 /// How far a thread is that reads files.
@@ -69,11 +96,11 @@ impl Reading {
     }
 
     /// Whether it has read something since the last call, or the beginning, and may go on.
-    fn gets_on(&mut self) -> bool {
+    fn gets_on(&mut self, longest: Duration) -> bool {
         let counts = read_file(&self.io).ok();
         let gets_on = counts != self.counts;
         self.counts = counts;
-        gets_on && self.began.elapsed() < READING_DEADLINE
+        gets_on && self.began.elapsed() < longest
     }
 }
 
@@ -90,9 +117,9 @@ struct Silence {
 
 impl Silence {
     /// Whether it may be waited for again.
-    fn is_over(self, now: Instant) -> bool {
+    fn is_over(self, pause: Duration, now: Instant) -> bool {
         let age = self.since.map(|since| now.saturating_duration_since(since));
-        let is_old = age.is_none_or(|age| age >= PAUSE);
+        let is_old = age.is_none_or(|age| age >= pause);
         is_old && self.n_lasting == 0 && !self.child.is_some_and(left::has)
     }
 }
@@ -109,8 +136,19 @@ fn silent() -> MutexGuard<'static, BTreeMap<Awaited, Silence>> {
 
 /// Whether this did not answer, and is to be left alone for now.
 pub(crate) fn is_silent(awaited: Awaited) -> bool {
-    let silence = silent().get(&awaited).copied();
-    silence.is_some_and(|silence| !silence.is_over(Instant::now()))
+    let silent = silent();
+    if let Awaited::Files(pid, _) = awaited {
+        let all = Awaited::Files(pid, (0, 0))..=Awaited::Files(pid, (u32::MAX, u32::MAX));
+        let n_lasting: usize = silent
+            .range(all)
+            .map(|(_, silence)| silence.n_lasting)
+            .sum();
+        if n_lasting >= MAX_DEVICES {
+            return true;
+        }
+    }
+    let silence = silent.get(&awaited);
+    silence.is_some_and(|silence| !silence.is_over(awaited.pause(), Instant::now()))
 }
 
 /// Somebody else found that this does not answer: a child, which was left behind for it or has ended.
@@ -206,10 +244,7 @@ pub(crate) fn with_deadline<T: Send + 'static>(
     if is_silent(awaited) {
         return None;
     }
-    let deadline = match awaited {
-        Awaited::Mount(_) | Awaited::Host(_) => READING_DEADLINE,
-        _ => DEADLINE,
-    };
+    let (deadline, longest) = awaited.limits();
     let (to, from) = channel();
     let call: Call = Box::new(move || {
         let before = thread_cpu_ns();
@@ -232,8 +267,7 @@ pub(crate) fn with_deadline<T: Send + 'static>(
         }
         let (tid, mut reading) = {
             let caller = caller.as_ref()?;
-            let reads = matches!(awaited, Awaited::Files(..) | Awaited::Facts(_));
-            let reading = reads.then(|| Reading::new(caller.tid));
+            let reading = longest.map(|longest| (Reading::new(caller.tid), longest));
             caller.calls.send(call).ok()?;
             (caller.tid, reading)
         };
@@ -253,7 +287,9 @@ pub(crate) fn with_deadline<T: Send + 'static>(
                 // It only has no CPU.
                 None if !is_unwanted && is_runnable(&format!("self/task/{tid}")) => {}
                 None if !is_unwanted
-                    && reading.as_mut().is_some_and(|reading| reading.gets_on()) => {}
+                    && reading
+                        .as_mut()
+                        .is_some_and(|(reading, longest)| reading.gets_on(*longest)) => {}
                 None => {
                     *caller = None;
                     let mut silent = silent();
@@ -330,13 +366,13 @@ mod tests {
         assert_eq!(with_deadline(other, || 2), Some(2));
         assert_eq!(new_silences(), [""; 0]);
         let later = silence().since.unwrap() + PAUSE;
-        assert!(!silence().is_over(later));
+        assert!(!silence().is_over(PAUSE, later));
         drop(never);
         while silence().n_lasting > 0 {
             thread::yield_now();
         }
         assert_eq!(with_deadline(hung, || 3), None);
-        assert!(silence().is_over(later));
+        assert!(silence().is_over(PAUSE, later));
     }
 
     /// Check that nobody asks again before a while has passed, and a child that did not answer has ended.
@@ -352,9 +388,9 @@ mod tests {
         let silence = *silent().get(&awaited).unwrap();
         let (since, later) = (silence.since.unwrap(), silence.since.unwrap() + PAUSE);
         left::leave(pid);
-        assert!(is_silent(awaited) && !silence.is_over(later));
+        assert!(is_silent(awaited) && !silence.is_over(PAUSE, later));
         left::kill_unreaped(pid);
-        assert!(!silence.is_over(since) && silence.is_over(later));
+        assert!(!silence.is_over(PAUSE, since) && silence.is_over(PAUSE, later));
         assert!(child.wait().is_err(), "it was reaped");
     }
 
@@ -367,7 +403,7 @@ mod tests {
         assert_eq!(while_wanted(|| true, call), None);
         assert!(!is_unwanted());
         let silence = || *silent().get(&hung).unwrap();
-        assert!(silence().since.is_none() && !silence().is_over(Instant::now()));
+        assert!(silence().since.is_none() && is_silent(hung));
         drop(never);
         while silence().n_lasting > 0 {
             thread::yield_now();
@@ -404,13 +440,34 @@ mod tests {
         if reading.counts.is_none() {
             return println!("SKIPPED deadline::reading: this kernel does not count what is read");
         }
-        assert!(!reading.gets_on());
+        assert!(!reading.gets_on(Duration::MAX));
         go.send(()).unwrap();
         from.recv().unwrap();
-        assert!(reading.gets_on() && !reading.gets_on());
+        assert!(reading.gets_on(READING_DEADLINE) && !reading.gets_on(Duration::MAX));
         reading.began -= READING_DEADLINE;
         go.send(()).unwrap();
         from.recv().unwrap();
-        assert!(!reading.gets_on(), "its time is over");
+        assert!(!reading.gets_on(READING_DEADLINE), "its time is over");
+    }
+
+    /// Check that a disk which has answered, late, is asked at once, and that few devices of a process hold a thread.
+    #[test]
+    fn devices() {
+        let disk = Awaited::Disk((9, 9));
+        silent().entry(disk).or_default().since = Some(Instant::now());
+        assert!(!is_silent(disk));
+        silent().entry(disk).or_default().n_lasting = 1;
+        assert!(is_silent(disk));
+        let files = |minor| Awaited::Files(Pid(-5), (0, minor));
+        for minor in 0..MAX_DEVICES as u32 {
+            assert!(!is_silent(files(99)));
+            silent().entry(files(minor)).or_default().n_lasting = 1;
+        }
+        assert!(is_silent(files(99)));
+        let other = Awaited::Files(Pid(-6), (0, 99));
+        assert!(!is_silent(other));
+        silent().retain(|awaited, _| {
+            *awaited != disk && !matches!(awaited, Awaited::Files(Pid(-5), _))
+        });
     }
 }

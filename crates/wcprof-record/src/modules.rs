@@ -376,7 +376,7 @@ impl Modules {
                     let handle = shared.hold(file);
                     let code = code.map(|code| shared.modules.intern(code));
                     if let Ok(code) = &code {
-                        shared.add(identity, code, &handle);
+                        shared.add(identity, (code, &handle), files.may_hang(mapping));
                     }
                     (code, handle)
                 }

@@ -43,11 +43,26 @@ impl Patience {
     }
 }
 
+#[derive(Debug)]
+struct Known {
+    code: Arc<ModuleCode>,
+    handle: Arc<Handle>,
+    /// It is on a server, which is held, or is a copy, which takes room.
+    is_remote: bool,
+}
+
+impl Known {
+    /// Another file with the same content has the same code.
+    fn is_idle(&self) -> bool {
+        Arc::strong_count(&self.handle) == 1
+    }
+}
+
 /// Files that several processes map: opened and read once. And processes that are one in the trace.
 #[derive(Debug)]
 pub(crate) struct SharedFiles {
     pub(crate) modules: SharedModules,
-    known: HashMap<FileIdentity, (Arc<ModuleCode>, Arc<Handle>)>,
+    known: HashMap<FileIdentity, Known>,
     /// Files that were read, some of which are held no more.
     read: Vec<Weak<Handle>>,
     /// More is not held.
@@ -76,12 +91,22 @@ impl Default for SharedFiles {
 
 impl SharedFiles {
     pub(crate) fn find(&self, file: FileIdentity) -> Option<(Arc<ModuleCode>, Arc<Handle>)> {
-        self.known.get(&file).cloned()
+        let known = self.known.get(&file)?;
+        Some((Arc::clone(&known.code), Arc::clone(&known.handle)))
     }
 
-    pub(crate) fn add(&mut self, file: FileIdentity, code: &Arc<ModuleCode>, handle: &Arc<Handle>) {
-        let both = (Arc::clone(code), Arc::clone(handle));
-        self.known.insert(file, both);
+    pub(crate) fn add(
+        &mut self,
+        file: FileIdentity,
+        (code, handle): (&Arc<ModuleCode>, &Arc<Handle>),
+        is_remote: bool,
+    ) {
+        let known = Known {
+            code: Arc::clone(code),
+            handle: Arc::clone(handle),
+            is_remote,
+        };
+        self.known.insert(file, known);
     }
 
     /// Bytes that the call frame information of one more file may take, or why it may not be held, for a process whose
@@ -101,7 +126,7 @@ impl SharedFiles {
         if left < self.max_code_bytes / 4 {
             // Code that nobody maps.
             self.known
-                .retain(|_, (code, _)| Arc::strong_count(code) > 1);
+                .retain(|_, known| Arc::strong_count(&known.code) > 1);
             left = room(self);
         }
         let before = self.refused.get(&file);
@@ -125,13 +150,12 @@ impl SharedFiles {
         handle
     }
 
-    /// Closes files that nobody maps, when there are many of them.
+    /// Closes files that nobody maps: all of servers, the others when there are many of them.
     pub(crate) fn close_idle(&mut self) {
-        // Another file with the same content has the same code.
-        let is_idle = |(_, handle): &(Arc<ModuleCode>, Arc<Handle>)| Arc::strong_count(handle) == 1;
-        if self.known.values().filter(|both| is_idle(both)).count() > MAX_IDLE {
-            self.known.retain(|_, both| !is_idle(both));
-        }
+        let n_idle = self.known.values().filter(|known| known.is_idle()).count();
+        let closes = |known: &Known| known.is_remote || n_idle > MAX_IDLE;
+        self.known
+            .retain(|_, known| !(known.is_idle() && closes(known)));
     }
 }
 
@@ -148,7 +172,7 @@ mod tests {
         }
     }
 
-    /// Check that files which nobody maps are closed, also those whose content others have, too.
+    /// Check that files which nobody maps are closed, also those whose content others have, too; those of servers at once.
     #[test]
     fn idle() {
         let program = File::open(std::env::current_exe().unwrap()).unwrap();
@@ -160,11 +184,14 @@ mod tests {
         for inode in 0..200 {
             let identity = identity(inode);
             let handle = Arc::new(Handle::Bytes(Vec::new()));
-            shared.add(identity, &code, &handle);
+            shared.add(identity, (&code, &handle), inode == 7);
             handles.push(handle);
         }
         shared.close_idle();
         assert_eq!(shared.known.len(), 200);
+        handles.drain(..50);
+        shared.close_idle();
+        assert_eq!(shared.known.len(), 199);
         handles.truncate(1);
         drop(code);
         shared.close_idle();
@@ -222,7 +249,7 @@ mod tests {
         assert!(ModuleCode::read(&program, 2 * bytes).is_ok());
         assert!(ModuleCode::read(&program, bytes - 1).is_err());
         let handle = Arc::new(Handle::Bytes(Vec::new()));
-        shared.add(file, &code, &handle);
+        shared.add(file, (&code, &handle), false);
         assert_eq!(shared.room(3 * bytes, other), Ok(0));
         drop(code);
         assert_eq!(shared.room(3 * bytes, other), Ok(bytes / 2));

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::iter;
+use std::mem::take;
 use std::path::Path;
 
 use anyhow::Context;
@@ -226,7 +227,9 @@ impl<'a> Names<'a> {
                     "wcprof: inline functions of {n} of {of} addresses are not above yet, and are added to the trace \
                      now (Ctrl-C ends that)"
                 );
+                let quick = (take(&mut self.symbols), take(&mut self.report.unfinished));
                 self.look_up(opened, recorded, self.options.inlines)?;
+                names::take_back((&mut self.symbols, &mut self.report.unfinished), quick);
                 let frames = &mut self.symbols.frames;
                 frames.retain(|id, _| !local.names.frames.contains_key(id));
             }
@@ -267,6 +270,14 @@ fn print_tree(profile: &Profile, out: &mut Vec<u8>) -> anyhow::Result<()> {
 }
 
 fn print_missing_names(profile: &Profile, report: &SymbolReport, trace: &Path, raw: bool) {
+    if report.is_cancelled() && report.unfinished.is_empty() {
+        let trace = trace.display();
+        message!(
+            "wcprof: inline functions are incomplete, as the search for them was ended; \
+             `wcprof report {trace} --debug-dir /usr/lib/debug` finds them"
+        );
+        return;
+    }
     if report.is_cancelled() {
         return names::print_cancelled(trace);
     }

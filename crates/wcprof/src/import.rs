@@ -88,6 +88,9 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Failure> {
         print_problems(report.problems());
         trace.tables.names.symbols = Some(symbols);
         wcprof_import::guess_waits(&mut trace);
+        if let Some(symbols) = &mut trace.tables.names.symbols {
+            *symbols = names::finished(symbols, &report).into_owned();
+        }
     }
     if let Some(why) = name_kernel(&mut trace) {
         message!("wcprof: kernel functions have no names: {why}");

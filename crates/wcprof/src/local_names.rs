@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Seek};
 use std::sync::Arc;
 
 use anyhow::Context;
-use wcprof_host::open::{OpenError, look_in_time};
+use wcprof_host::open::{OpenError, read_code_in_time};
 use wcprof_host::procfs::open;
 use wcprof_host::while_wanted;
 use wcprof_record::{NamedSnapshot, Recorded, TargetFiles, UnmappedFrames};
@@ -163,53 +163,65 @@ pub(crate) fn kernel_functions(
     Ok(named.collect())
 }
 
-/// Code outside of files by frame, in the order of time, at least one for each: by the targets' jitdumps, and
-/// by their perf maps where these know nothing.
+/// Code outside of files by frame, in the order of time, at least one for each, until the user does not want it any more.
 fn jit_codes(
     tables: &Tables,
     recorded: &Origin<'_>,
     cancel: &Cancel,
     problems: &mut Vec<String>,
 ) -> Vec<(FrameId, Vec<JitCode>)> {
-    let mut all = Vec::new();
-    for files in recorded.files.iter() {
-        let (ids, addresses): (Vec<FrameId>, Vec<Avma>) = frames(tables)
-            .filter_map(|(id, frame)| {
-                let (owner, address) = place_of_jit(tables, &recorded.unmapped, id, frame)?;
-                (owner == files.process).then_some((id, address))
-            })
-            .unzip();
-        if addresses.is_empty() {
-            continue;
-        }
-        let addresses = addresses.into();
-        let mut found: Vec<Vec<JitCode>> = vec![Vec::new(); ids.len()];
-        let mut add = |kind: CodeFile, file, found: &mut [Vec<JitCode>]| match kind
-            .read(file, &addresses, cancel)
-        {
-            Ok(read) => kind.add(read, found, problems),
-            Err(error) => {
-                let name = kind.name();
-                problems.push(format!("the target's {name} is not used: {error}"));
-            }
-        };
-        for file in files.jitdumps() {
-            add(CodeFile::Jitdump, file, &mut found);
-        }
-        if found.iter().any(Vec::is_empty) {
-            for file in files.perf_maps() {
-                add(CodeFile::PerfMap, file, &mut found);
-            }
-        }
-        files.rest();
-        let found = found.into_iter().map(|codes| in_time(codes, recorded.end));
-        all.extend(
-            ids.into_iter()
-                .zip(found)
-                .filter(|(_, codes)| !codes.is_empty()),
-        );
+    let wanted = cancel.clone();
+    while_wanted(
+        move || wanted.is_cancelled(),
+        || {
+            let all = recorded.files.iter();
+            let all = all.take_while(|_| !cancel.is_cancelled());
+            all.flat_map(|files| jit_codes_of(files, tables, recorded, cancel, problems))
+                .collect()
+        },
+    )
+}
+
+/// The same of a process: by its jitdumps, and by its perf maps where these know nothing.
+fn jit_codes_of(
+    files: &TargetFiles,
+    tables: &Tables,
+    recorded: &Origin<'_>,
+    cancel: &Cancel,
+    problems: &mut Vec<String>,
+) -> Vec<(FrameId, Vec<JitCode>)> {
+    let (ids, addresses): (Vec<FrameId>, Vec<Avma>) = frames(tables)
+        .filter_map(|(id, frame)| {
+            let (owner, address) = place_of_jit(tables, &recorded.unmapped, id, frame)?;
+            (owner == files.process).then_some((id, address))
+        })
+        .unzip();
+    if addresses.is_empty() {
+        return Vec::new();
     }
-    all
+    let addresses = addresses.into();
+    let mut found: Vec<Vec<JitCode>> = vec![Vec::new(); ids.len()];
+    let mut add = |kind: CodeFile, file, found: &mut [Vec<JitCode>]| match kind
+        .read(file, &addresses, cancel)
+    {
+        Ok(read) => kind.add(read, found, problems),
+        Err(error) => {
+            let name = kind.name();
+            problems.push(format!("the target's {name} is not used: {error}"));
+        }
+    };
+    for file in files.jitdumps() {
+        add(CodeFile::Jitdump, file, &mut found);
+    }
+    if found.iter().any(Vec::is_empty) {
+        for file in files.perf_maps() {
+            add(CodeFile::PerfMap, file, &mut found);
+        }
+    }
+    files.rest();
+    let found = found.into_iter().map(|codes| in_time(codes, recorded.end));
+    let found = ids.into_iter().zip(found);
+    found.filter(|(_, codes)| !codes.is_empty()).collect()
 }
 
 /// The process and the address of code that is in no ELF file: anonymous memory, or a nameless file.
@@ -315,7 +327,6 @@ impl CodeFile {
         addresses: &Arc<[Avma]>,
         cancel: &Cancel,
     ) -> anyhow::Result<CodeRead> {
-        let wanted = cancel.clone();
         let (addresses, cancel) = (Arc::clone(addresses), cancel.clone());
         let parse = move |mut file: &File| {
             // A copy of a descriptor has the same position.
@@ -323,10 +334,7 @@ impl CodeFile {
             let input = BufReader::with_capacity(BUFFER, cancel.reader(file));
             self.parse(input, &addresses)
         };
-        while_wanted(
-            move || wanted.is_cancelled(),
-            || look_in_time(file?, parse)?.1,
-        )
+        read_code_in_time(file?, parse)?.1
     }
 
     /// Adds what a file has; a perf map's where nothing is known yet.

@@ -14,6 +14,7 @@ use wcprof_types::process_title;
 
 use crate::args::{AlignArg, MergeArgs};
 use crate::failure::Failure;
+use crate::names;
 use crate::open::read_tables;
 use crate::output::{check, write_trace};
 use crate::same_file::{identity, refuse_input};
@@ -33,10 +34,11 @@ pub(crate) fn run(args: &MergeArgs) -> Result<(), Failure> {
         if tables.origins.unread != Unread::default() {
             message!("wcprof: `{}`: {}", path.display(), tables.origins.unread);
         }
-        if tables.names.symbols.is_none() {
+        let names = tables.names.symbols.as_ref();
+        if names::lacks_names(&tables, names.unwrap_or(names::NONE)) {
             message!(
-                "wcprof: `{}` has no function names (recorded with --raw, or cut short): use --debug-dir or --sysroot with \
-                 the commands that read the merged trace",
+                "wcprof: `{}` lacks function names (recorded with --raw, or cut short): use --debug-dir or --sysroot with \
+                 the commands that read the merged trace, or read it on that host",
                 path.display()
             );
         }

@@ -2,7 +2,7 @@
 //! recording held open, of a saved trace through the files of this machine.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use wcprof_symbols::{
     ModuleIdentity, ModuleQuery, SymbolOptions, SymbolReport, short_name, symbolize_confined,
     symbolize_tables, without_clone_suffix,
 };
-use wcprof_trace::model::{SymbolTable, Tables};
+use wcprof_trace::model::{Frame, FrameId, SymbolTable, Tables};
 
 use crate::args::SymbolArgs;
 use crate::confined::{self, Pace};
@@ -174,6 +174,16 @@ fn symbolize(
     result
 }
 
+/// Whether files may have names of frames that are not `known`.
+pub(crate) fn lacks_names(tables: &Tables, known: &SymbolTable) -> bool {
+    let mut frames = (0..).map(FrameId).zip(&tables.frames);
+    let local = &tables.names.local.names.frames;
+    frames.any(|(id, frame)| {
+        let is_known = || known.frames.contains_key(&id) || local.contains_key(&id);
+        matches!(frame, Frame::Native { .. }) && !is_known()
+    })
+}
+
 /// The names that a trace keeps; for others a report looks.
 pub(crate) fn finished<'s>(
     symbols: &'s SymbolTable,
@@ -185,6 +195,19 @@ pub(crate) fn finished<'s>(
         frames.retain(|id, _| !report.unfinished.contains(id));
     }
     kept
+}
+
+/// Takes back names that were found before, where a later search was ended.
+pub(crate) fn take_back(
+    (symbols, unfinished): (&mut SymbolTable, &mut HashSet<FrameId>),
+    (before, unfinished_before): (SymbolTable, HashSet<FrameId>),
+) {
+    let known = before.frames.into_iter();
+    for (id, names) in known.filter(|(id, _)| !unfinished_before.contains(id)) {
+        if unfinished.remove(&id) {
+            symbols.frames.insert(id, names);
+        }
+    }
 }
 
 /// Says that names of a trace are missing because the user did not want to wait for them.
@@ -246,6 +269,44 @@ pub(crate) fn of_machine(
     args: &SymbolArgs,
 ) -> Result<(SymbolTable, SymbolReport), Failure> {
     let root = sysroot(args)?;
+    if !lacks_names(tables, known) {
+        return Ok((SymbolTable::default(), SymbolReport::default()));
+    }
     let files = files_in(root.as_ref());
     Ok(symbolize(tables, known, files, &options(args), None))
+}
+
+#[cfg(test)]
+mod tests {
+    use wcprof_trace::model::SymbolFrame;
+
+    use super::*;
+
+    fn table(names: &[(u32, &str)]) -> SymbolTable {
+        let frame = |&(id, name): &(u32, &str)| {
+            let function = SymbolFrame {
+                name: name.to_owned(),
+                ..SymbolFrame::default()
+            };
+            (FrameId(id), vec![function])
+        };
+        SymbolTable {
+            frames: names.iter().map(frame).collect(),
+        }
+    }
+
+    /// Check that a search which is ended takes no names that were found before, and what a trace keeps.
+    #[test]
+    fn ended() {
+        let before = table(&[(0, "a"), (1, "b"), (2, "c+0x1")]);
+        let mut symbols = table(&[(0, "a, inlined"), (1, "b+0x1"), (2, "c+0x1"), (3, "d+0x1")]);
+        let mut report = SymbolReport {
+            unfinished: [1, 2, 3].map(FrameId).into(),
+            ..SymbolReport::default()
+        };
+        let found = (&mut symbols, &mut report.unfinished);
+        take_back(found, (before, [FrameId(2)].into()));
+        let kept = finished(&symbols, &report);
+        assert_eq!(*kept, table(&[(0, "a, inlined"), (1, "b")]));
+    }
 }

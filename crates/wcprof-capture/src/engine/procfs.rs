@@ -310,6 +310,8 @@ impl Snapshots for ProcfsSnapshots {
 
 #[cfg(test)]
 mod tests {
+    use nix::sys::resource::{Resource, setrlimit};
+
     use super::*;
 
     /// Check that for want of descriptors threads are not seen, none is taken for an exited one, and that this is said.
@@ -324,28 +326,32 @@ mod tests {
         }
         let pid = Pid(std::process::id() as i32);
         let new = |max_held| {
-            let engine =
-                ProcfsSnapshots::new(&[(TargetId(0), pid)], max_held, Arc::new(Pulse::default()));
+            let pulse = Arc::new(Pulse::default());
+            let engine = ProcfsSnapshots::new(&[(TargetId(0), pid)], max_held, pulse);
             let out = SnapshotSet {
                 max_new: usize::MAX,
                 ..SnapshotSet::default()
             };
             (engine, out)
         };
-        let mut engines = [new(1), new(1000), new(1)];
-        for (engine, out) in &mut engines[..2] {
-            engine.snapshot(out, &mut Vec::new()).unwrap();
-            assert!(!out.incomplete && engine.pulse.notes().is_empty());
-        }
-        let full: Vec<File> = std::iter::from_fn(|| open("/proc/version").ok()).collect();
-        for (engine, out) in &mut engines {
-            let n_known = engine.threads.len();
-            engine.snapshot(out, &mut Vec::new()).unwrap();
-            assert_eq!(engine.threads.len(), n_known);
-            assert!(out.incomplete && out.gone.is_empty());
-            assert_eq!(engine.pulse.notes().len(), 1);
-        }
-        drop(full);
+        let tid = Tid(pid.0);
+        let (mut frugal, mut out) = new(1);
+        frugal.snapshot(&mut out, &mut Vec::new()).unwrap();
+        assert!(!out.incomplete && frugal.pulse.notes().is_empty());
+        setrlimit(Resource::RLIMIT_NOFILE, 64, 64).unwrap();
+        let mut full: Vec<File> = std::iter::from_fn(|| open("/proc/version").ok()).collect();
+        assert!(frugal.open(TargetId(0), pid, tid).is_err());
+        let files = frugal.threads.get_mut(&tid).unwrap();
+        assert!(files.is_same().is_err() && files.schedstat().is_err());
+        assert!(files.read(pid, tid).is_err());
+        frugal.snapshot(&mut out, &mut Vec::new()).unwrap();
+        assert!(out.incomplete && out.gone.is_empty() && frugal.threads.contains_key(&tid));
+        assert_eq!(frugal.pulse.notes().len(), 1);
+        // With room for the list of threads alone.
+        full.pop();
+        frugal.snapshot(&mut out, &mut Vec::new()).unwrap();
+        assert!(out.incomplete || out.threads.iter().any(|thread| thread.tid == tid));
+        assert!(frugal.threads.contains_key(&tid));
     }
 
     /// Check a snapshot of this process: a thread that waits for a channel is blocked in futex

@@ -9,10 +9,10 @@ const MAX_SLEEP_NS: u64 = 100_000_000;
 
 /// CPU time of a tick that delays others too much, ns.
 const SLOW_NS: u64 = 2_000_000;
-/// Each counts as so many: more than one in a hundred is too much in the long run.
-const SLOW_WEIGHT: u32 = 100;
+/// Each counts for so long, ns: more than one a second is too much in the long run.
+const SLOW_WEIGHT: u64 = 1_000_000_000;
 /// Three at once are too much: the first tick reads every stack.
-const MAX_SLOWNESS: u32 = 2 * SLOW_WEIGHT + SLOW_WEIGHT / 2;
+const MAX_SLOWNESS: u64 = 2 * SLOW_WEIGHT + SLOW_WEIGHT / 2;
 
 /// Deadlines at a fixed interval.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(crate) struct TickClock {
     interval: u64,
     next: u64,
     /// Rises with each tick that takes long, falls with the others. [`MAX_SLOWNESS`] once it was reached.
-    slowness: u32,
+    slowness: u64,
 }
 
 /// A tick that is due.
@@ -51,7 +51,7 @@ impl TickClock {
         }
         self.slowness = match cpu_ns > SLOW_NS {
             true => (self.slowness + SLOW_WEIGHT).min(MAX_SLOWNESS),
-            false => self.slowness.saturating_sub(1),
+            false => self.slowness.saturating_sub(self.interval),
         };
         self.slowness == MAX_SLOWNESS
     }
@@ -107,8 +107,8 @@ mod tests {
         assert_eq!(clock.next, 150);
     }
 
-    /// Check that three slow ticks are too many, or one in fifty for a while, but not one in two hundred; that this is
-    /// said once, also when the rate changes among them.
+    /// Check that three slow ticks are too many, or two a second for a while, but not one in two seconds, at any rate; that
+    /// this is said once, also when the rate changes among them.
     #[test]
     fn slow_ticks() {
         let new = || TickClock::new(Duration::from_millis(10), 0);
@@ -118,13 +118,18 @@ mod tests {
         clock.set_interval(Duration::from_millis(20), 0);
         let seen = [slow, slow, fast, slow, slow, slow].map(|cpu| clock.is_slow(cpu));
         assert_eq!(seen, [true, false, false, false, false, false]);
-        let first_too_many = |every: usize| {
-            let mut clock = new();
-            let cpu = |n: usize| if n.is_multiple_of(every) { slow } else { fast };
-            (1..=10_000).find(|&n| clock.is_slow(cpu(n)))
-        };
-        assert_eq!(first_too_many(1), Some(3));
-        assert_eq!(first_too_many(50), Some(200));
-        assert_eq!(first_too_many(200), None);
+        for ms in [1, 10, 50] {
+            let first_too_many = |every: u64| {
+                let mut clock = TickClock::new(Duration::from_millis(ms), 0);
+                let cpu = |n: u64| match n.is_multiple_of(every) {
+                    true => slow,
+                    false => fast,
+                };
+                (1..=100_000).find(|&n| clock.is_slow(cpu(n)))
+            };
+            assert_eq!(first_too_many(1), Some(3));
+            assert_eq!(first_too_many(500 / ms), Some(2000 / ms));
+            assert_eq!(first_too_many(2000 / ms), None);
+        }
     }
 }

@@ -176,9 +176,14 @@ impl Sampler {
         if let Some(links) = links
             && self.outbox.is_due()
         {
-            for tid in self.outbox.send(&links.batches)? {
+            let lost = self.outbox.send(&links.batches)?;
+            if !lost.is_empty() {
+                // Their stacks are needed again.
+                self.snapshots.want_full();
+            }
+            for tid in lost {
                 if let Some(slot) = self.threads.slots.get_mut(&tid) {
-                    slot.read_again(self.snapshots.as_mut());
+                    slot.force = true;
                 }
             }
         }
@@ -219,7 +224,10 @@ impl Sampler {
         }
         self.drain_timer_samples();
         if let Some(perf) = &mut self.perf {
-            if let Err(error) = perf.set_cpus(&cpus) {
+            // At the start it was said already.
+            if let Err(error) = perf.set_cpus(&cpus)
+                && perf.n_unwatched() == 0
+            {
                 self.targets.pulse.lacks_timers(&error);
             }
             let now = perf.cpus();

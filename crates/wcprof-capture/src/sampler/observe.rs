@@ -30,8 +30,10 @@ impl Sampler {
             }
         }
         self.set.threads = snapshots;
-        if self.set.unlisted.is_none() && !self.set.incomplete {
-            self.threads.newcomers.forget_unseen(tick.number);
+        match (self.set.unlisted, self.set.incomplete) {
+            (None, false) => self.threads.newcomers.forget_unseen(tick.number),
+            (None, true) => self.threads.skip(tick.number),
+            (Some(_), _) => {}
         }
         self.take_newcomers(tick, &mut pending);
         let n_taken = n_seen.saturating_sub(self.threads.newcomers.len());
@@ -140,7 +142,9 @@ impl Sampler {
         self.threads.slots.insert(now.tid, slot);
         if let Some(perf) = &mut self.perf {
             // It is still observed, only its running stacks are not.
-            if let Err(error) = perf.add_thread(now.tid) {
+            if let Err(error) = perf.add_thread(now.tid)
+                && perf.n_unwatched() == 0
+            {
                 self.targets.pulse.lacks_timers(&error);
             }
         }

@@ -36,7 +36,7 @@ pub(super) struct Slot {
     /// The mapping that its stack pointer last was in, and that pointer.
     mapping: Option<(Range<Avma>, Avma)>,
     /// Copy the stack again even if the thread did not run.
-    force: bool,
+    pub(super) force: bool,
     /// Number of the last tick that is accounted.
     pub(super) tick: u64,
     /// Its name passes the filters.

@@ -247,11 +247,12 @@ impl FileBudget {
 
     fn of(limit: u64, need: usize, others_join: bool) -> Option<Self> {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let rest = limit.checked_sub(need)?;
         let joining = match others_join {
-            true => (limit / 2 / FILES_OF_PROCESS).min(MAX_TARGETS),
+            true => (rest / 2 / FILES_OF_PROCESS).min(MAX_TARGETS),
             false => 0,
         };
-        let rest = limit.checked_sub(joining * FILES_OF_PROCESS + need)?;
+        let rest = rest - joining * FILES_OF_PROCESS;
         Some(Self {
             events: rest - rest / 3,
             held: rest / 3,
@@ -526,9 +527,9 @@ mod tests {
         let of = |limit, join| FileBudget::of(limit, 100, join);
         let (alone, joined) = (of(1024, false).unwrap(), of(1024, true).unwrap());
         assert_eq!((alone.events + alone.held, alone.joining), (924, 0));
-        assert_eq!((joined.events + joined.held, joined.joining), (412, 128));
-        assert_eq!(of(100, false).map(|b| b.events), Some(0));
-        assert_eq!((of(99, false), of(190, true)), (None, None));
+        assert_eq!((joined.events + joined.held, joined.joining), (464, 115));
+        assert_eq!(of(100, true).map(|b| (b.events, b.joining)), Some((0, 0)));
+        assert_eq!(of(99, true), None);
         assert_eq!(of(u64::MAX, true).map(|b| b.joining), Some(MAX_TARGETS));
     }
 }

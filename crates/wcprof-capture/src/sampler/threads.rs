@@ -64,9 +64,45 @@ impl ThreadTable {
         }
     }
 
+    /// Of threads that this tick has not, nothing is known at it.
+    pub(super) fn skip(&mut self, tick: u64) {
+        for slot in self.slots.values_mut().filter(|slot| slot.tick != tick) {
+            slot.catch_up(self.seen);
+            slot.tick = tick;
+        }
+    }
+
     /// Threads that this tick, which listed all that exist, has not.
     pub(super) fn unseen_at(&self, tick: u64) -> Vec<Tid> {
         let unseen = |(&tid, slot): (&Tid, &Slot)| (slot.tick != tick).then_some(tid);
         self.slots.iter().filter_map(unseen).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::slot::tests::snapshot;
+    use super::*;
+
+    /// Check that a thread which is not seen at a tick is not taken for an unchanged one.
+    #[test]
+    fn skipped() {
+        let n_handed_on = |is_skipped: bool| {
+            let mut threads = ThreadTable::default();
+            let thread = snapshot();
+            threads
+                .slots
+                .insert(thread.tid, Slot::new(&thread, true, 1));
+            if is_skipped {
+                threads.skip(2);
+            }
+            threads.seen = SeenTick { number: 2, time: 9 };
+            let mut handed_on = Vec::new();
+            threads.flush(&mut handed_on);
+            assert_eq!(threads.unseen_at(2).len(), 0);
+            assert_eq!(threads.unseen_at(3).len(), 1);
+            handed_on.len()
+        };
+        assert_eq!((n_handed_on(false), n_handed_on(true)), (1, 0));
     }
 }

@@ -83,11 +83,31 @@ pub fn look_in_time<T: Send + 'static>(
     look: impl FnOnce(&File) -> T + Send + 'static,
 ) -> Result<(File, T), NoFile> {
     let mount = mount_id(&file).unwrap_or_default();
-    let look = move || {
-        let seen = look(&file);
-        (file, seen)
+    do_in_time(Awaited::Mount(mount), file, look)
+}
+
+/// Reads an open file of a JIT compiler, which may take long, and gives it back.
+///
+/// # Errors
+/// When its file system does not answer.
+pub fn read_code_in_time<T: Send + 'static>(
+    file: File,
+    read: impl FnOnce(&File) -> T + Send + 'static,
+) -> Result<(File, T), NoFile> {
+    let mount = mount_id(&file).unwrap_or_default();
+    do_in_time(Awaited::Code(mount), file, read)
+}
+
+fn do_in_time<T: Send + 'static>(
+    awaited: Awaited,
+    file: File,
+    work: impl FnOnce(&File) -> T + Send + 'static,
+) -> Result<(File, T), NoFile> {
+    let work = move || {
+        let result = work(&file);
+        (file, result)
     };
-    with_deadline(Awaited::Mount(mount), look).ok_or(NoFile::NoAnswer)
+    with_deadline(awaited, work).ok_or(NoFile::NoAnswer)
 }
 
 /// Which mount a file is on. Its file system is not asked.

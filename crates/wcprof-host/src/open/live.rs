@@ -136,7 +136,11 @@ impl LiveFiles {
         mapping: &Mapping,
         call: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, NoFile> {
-        with_deadline(Awaited::Files(self.pid, mapping.device), call).ok_or(NoFile::NoAnswer)
+        let awaited = match self.mount(mapping) {
+            Some(Mount::Local) => Awaited::Disk(mapping.device),
+            _ => Awaited::Files(self.pid, mapping.device),
+        };
+        with_deadline(awaited, call).ok_or(NoFile::NoAnswer)
     }
 
     /// Opens the file of a mapping. What is on FUSE or 9p is copied.

@@ -17,7 +17,9 @@ mod live;
 mod reason;
 mod regular;
 
-pub use in_time::{Remote, look_in_time, open_below_in_time, open_regular_in_time};
+pub use in_time::{
+    Remote, look_in_time, open_below_in_time, open_regular_in_time, read_code_in_time,
+};
 pub use live::{HeldFile, LiveFiles, mapped_file};
 pub use reason::{NoFile, OpenError};
 pub(crate) use regular::open_handle;

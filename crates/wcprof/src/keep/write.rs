@@ -46,7 +46,7 @@ pub(crate) struct Written {
     pub(crate) duration: TimeNs,
     pub(crate) n_threads: usize,
     pub(crate) bytes: u64,
-    /// It has no names: the search for them was ended early.
+    /// Names are missing: the search for them was ended early.
     pub(crate) is_cancelled: bool,
     /// Why it has none for another reason.
     pub(crate) unnamed: Option<String>,

@@ -198,11 +198,14 @@ impl LiveNames {
         sorted
     }
 
-    /// Notes the names of JIT code, empty ones where there are none.
+    /// Notes the names of JIT code, empty ones where there are none, and were none before.
     fn note_jit(&mut self, mut found: SymbolTable, jit: &[(FrameId, JitPlace)]) {
         for (id, place) in jit {
             let names = found.frames.remove(id).unwrap_or_default();
-            self.jit.insert(*place, names);
+            let known = self.jit.entry(*place).or_default();
+            if !names.is_empty() {
+                *known = names;
+            }
         }
     }
 
