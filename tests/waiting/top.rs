@@ -11,7 +11,8 @@ use tempfile::TempDir;
 use wcprof_trace::Ending;
 
 use wcprof_testkit::{
-    Engine, RemoteProcess, Variant, assert_weights, fixture, read_trace, skip, text, usable, wcprof,
+    Engine, RemoteProcess, Variant, assert_weights, fixture, read_trace, skip, text, usable,
+    wait_until, wcprof,
 };
 
 /// What is not on the screen within this will not come.
@@ -165,6 +166,23 @@ fn view() {
     screen.keys("q");
     screen.assert_restored("EXIT=0");
     assert_eq!(read_trace(&folder.path().join("v-2.wct")).1, Ending::Clean);
+}
+
+/// Check that the view ends with its terminal.
+#[test]
+fn terminal_gone() {
+    let target = RemoteProcess::start(&fixture("contend.c", Variant::NoFramePointers));
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let command = command(target.pid(), folder.path(), Engine::ProcfsOnly, "");
+    let Some(screen) = Screen::run("top: terminal_gone", &command) else {
+        return;
+    };
+    screen.wait_for(&["c-want-N", "c-holder"]);
+    let pid = std::fs::read_to_string(folder.path().join("pid")).expect("it was written");
+    drop(screen);
+    wait_until("the view lives on", || {
+        (!Path::new(&format!("/proc/{}", pid.trim())).exists()).then_some(())
+    });
 }
 
 /// Check that a trace which cannot be saved is said, that nothing is left of it, and that the view goes on.
