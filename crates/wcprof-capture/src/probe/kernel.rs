@@ -166,7 +166,7 @@ fn paranoid(machine: &Machine, per_cpu_works: bool) -> ProbeLine {
         _ if per_cpu_works => line(format!("{value}; it does not restrict wcprof here")),
         ..=-1 => line(value.clone()),
         0..=2 => line(format!(
-            "{value}: timers per thread, for processes of this user"
+            "{value}: timers per thread, for processes that this user may trace"
         ))
         .limited(if number == 2 {
             "they see user mode alone; `sysctl kernel.perf_event_paranoid=1` adds the \

@@ -63,7 +63,7 @@ const CAPABILITIES: [Capability; 8] = [
         covered_by: ADMIN,
         gives: "one timer a CPU, samples in the kernel, BPF programs that read kernel memory",
         without: "no engine bpf; timers are per thread (about 2.4 us a context switch of the \
-                  process), for processes of this user alone, and what \
+                  process), for processes that this user may trace, and what \
                   kernel.perf_event_paranoid permits",
         when: When::Always,
     },
