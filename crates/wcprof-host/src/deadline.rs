@@ -24,8 +24,8 @@ const READING_DEADLINE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_secs(60);
 /// Somebody who does not want the result any more is asked so often.
 const POLL: Duration = Duration::from_millis(50);
-/// Devices for which files of a process may hold a thread each.
-const MAX_DEVICES: usize = 2;
+/// Threads that files of a process, or of a disk, may hold.
+const MAX_ALIKE: usize = 2;
 /// Threads that may be left behind: beyond this no more are started. The agent's unit has 256 tasks.
 const MAX_LEFT: usize = 100;
 
@@ -40,8 +40,8 @@ pub(crate) enum Awaited {
     Root(Pid),
     /// Files that it maps, of a device that others may answer for.
     Files(Pid, (u32, u32)),
-    /// Files on a disk of this machine.
-    Disk((u32, u32)),
+    /// The same of a disk of this machine.
+    Disk((u32, u32), Pid),
     /// Files that tell what it is.
     Facts(Pid),
     /// Look-ups in its file systems by a child.
@@ -61,7 +61,8 @@ impl Awaited {
             Self::Memory(_) | Self::Lock(_) | Self::Root(_) | Self::Lookups(_) => (DEADLINE, None),
             Self::Files(..) | Self::Facts(_) => (DEADLINE, Some(READING_DEADLINE)),
             Self::Mount(_) | Self::Host(_) => (READING_DEADLINE, None),
-            Self::Disk(_) | Self::Code(_) => (READING_DEADLINE, Some(Duration::MAX)),
+            Self::Disk(..) => (READING_DEADLINE, Some(3 * READING_DEADLINE)),
+            Self::Code(_) => (READING_DEADLINE, Some(6 * READING_DEADLINE)),
         }
     }
 
@@ -69,7 +70,7 @@ impl Awaited {
     fn pause(self) -> Duration {
         match self {
             // Busy, or gone for good: then the call lasts.
-            Self::Disk(_) => Duration::ZERO,
+            Self::Disk(..) => Duration::ZERO,
             _ => PAUSE,
         }
     }
@@ -137,15 +138,18 @@ fn silent() -> MutexGuard<'static, BTreeMap<Awaited, Silence>> {
 /// Whether this did not answer, and is to be left alone for now.
 pub(crate) fn is_silent(awaited: Awaited) -> bool {
     let silent = silent();
-    if let Awaited::Files(pid, _) = awaited {
-        let all = Awaited::Files(pid, (0, 0))..=Awaited::Files(pid, (u32::MAX, u32::MAX));
-        let n_lasting: usize = silent
-            .range(all)
-            .map(|(_, silence)| silence.n_lasting)
-            .sum();
-        if n_lasting >= MAX_DEVICES {
-            return true;
+    let alike = match awaited {
+        Awaited::Files(pid, _) => {
+            Awaited::Files(pid, (0, 0))..=Awaited::Files(pid, (u32::MAX, u32::MAX))
         }
+        Awaited::Disk(disk, _) => {
+            Awaited::Disk(disk, Pid(i32::MIN))..=Awaited::Disk(disk, Pid(i32::MAX))
+        }
+        other => other..=other,
+    };
+    let alike = silent.range(alike);
+    if alike.map(|(_, silence)| silence.n_lasting).sum::<usize>() >= MAX_ALIKE {
+        return true;
     }
     let silence = silent.get(&awaited);
     silence.is_some_and(|silence| !silence.is_over(awaited.pause(), Instant::now()))
@@ -450,16 +454,19 @@ mod tests {
         assert!(!reading.gets_on(READING_DEADLINE), "its time is over");
     }
 
-    /// Check that a disk which has answered, late, is asked at once, and that few devices of a process hold a thread.
+    /// Check that a disk which has answered, late, is asked at once, and that few files of a process or of a disk hold a thread.
     #[test]
     fn devices() {
-        let disk = Awaited::Disk((9, 9));
-        silent().entry(disk).or_default().since = Some(Instant::now());
-        assert!(!is_silent(disk));
-        silent().entry(disk).or_default().n_lasting = 1;
-        assert!(is_silent(disk));
+        let disk = |pid| Awaited::Disk((9, 9), Pid(pid));
+        silent().entry(disk(-5)).or_default().since = Some(Instant::now());
+        assert!(!is_silent(disk(-5)));
+        // A process that holds its file is no disk that is gone.
+        silent().entry(disk(-5)).or_default().n_lasting = 1;
+        assert!(is_silent(disk(-5)) && !is_silent(disk(-6)));
+        silent().entry(disk(-7)).or_default().n_lasting = 1;
+        assert!(is_silent(disk(-6)));
         let files = |minor| Awaited::Files(Pid(-5), (0, minor));
-        for minor in 0..MAX_DEVICES as u32 {
+        for minor in 0..MAX_ALIKE as u32 {
             assert!(!is_silent(files(99)));
             silent().entry(files(minor)).or_default().n_lasting = 1;
         }
@@ -467,7 +474,10 @@ mod tests {
         let other = Awaited::Files(Pid(-6), (0, 99));
         assert!(!is_silent(other));
         silent().retain(|awaited, _| {
-            *awaited != disk && !matches!(awaited, Awaited::Files(Pid(-5), _))
+            !matches!(
+                awaited,
+                Awaited::Disk((9, 9), _) | Awaited::Files(Pid(-5), _)
+            )
         });
     }
 }

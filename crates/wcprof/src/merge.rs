@@ -37,7 +37,7 @@ pub(crate) fn run(args: &MergeArgs) -> Result<(), Failure> {
         let names = tables.names.symbols.as_ref();
         if names::lacks_names(&tables, names.unwrap_or(names::NONE)) {
             message!(
-                "wcprof: `{}` lacks function names (recorded with --raw, or cut short): use --debug-dir or --sysroot with \
+                "wcprof: `{}` lacks function names (recorded with --raw, cut short, or the search was ended): use --debug-dir or --sysroot with \
                  the commands that read the merged trace, or read it on that host",
                 path.display()
             );

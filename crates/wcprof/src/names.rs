@@ -269,9 +269,6 @@ pub(crate) fn of_machine(
     args: &SymbolArgs,
 ) -> Result<(SymbolTable, SymbolReport), Failure> {
     let root = sysroot(args)?;
-    if !lacks_names(tables, known) {
-        return Ok((SymbolTable::default(), SymbolReport::default()));
-    }
     let files = files_in(root.as_ref());
     Ok(symbolize(tables, known, files, &options(args), None))
 }

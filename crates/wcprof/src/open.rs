@@ -228,9 +228,11 @@ pub(crate) fn named(
         true => names::NONE,
         false => &saved,
     };
-    let (found, report) = names::of_machine(&opened.tables, known, symbols)?;
-    print_problems(report.problems());
-    improve_names(&mut saved, found);
+    if names::lacks_names(&opened.tables, known) {
+        let (found, report) = names::of_machine(&opened.tables, known, symbols)?;
+        print_problems(report.problems());
+        improve_names(&mut saved, found);
+    }
     if symbols.no_inline {
         drop_inline_frames(&mut saved);
     }

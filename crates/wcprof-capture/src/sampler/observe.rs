@@ -32,7 +32,8 @@ impl Sampler {
         self.set.threads = snapshots;
         match (self.set.unlisted, self.set.incomplete) {
             (None, false) => self.threads.newcomers.forget_unseen(tick.number),
-            (None, true) => self.threads.skip(tick.number),
+            // It was to have all threads (`BpfEngine::pass`).
+            (None | Some((0, _)), true) => self.threads.skip(tick.number),
             (Some(_), _) => {}
         }
         self.take_newcomers(tick, &mut pending);
@@ -140,14 +141,6 @@ impl Sampler {
         let keep = self.threads.keeps(now.info.comm.as_ref());
         let slot = Slot::new(now, keep, tick);
         self.threads.slots.insert(now.tid, slot);
-        if let Some(perf) = &mut self.perf {
-            // It is still observed, only its running stacks are not.
-            if let Err(error) = perf.add_thread(now.tid)
-                && perf.n_unwatched() == 0
-            {
-                self.targets.pulse.lacks_timers(&error);
-            }
-        }
         let mut is_older = tick == 1;
         if let Some(observed) = self.targets.get_mut(now.target) {
             let is_first_thread = observed.pid().0 == now.tid.0;
@@ -155,6 +148,14 @@ impl Sampler {
             let own = observed.locks.born(observed.target.pid(), now.tid);
             let own = own.map(|own| (now.target, now.tid, own));
             self.outbox.batch.own_tids.extend(own);
+        }
+        if let Some(perf) = &mut self.perf {
+            // It is still observed, only its running stacks are not. Of older ones it was said at the start.
+            if let Err(error) = perf.add_thread(now.tid)
+                && !(is_older && perf.n_unwatched() > 0)
+            {
+                self.targets.pulse.lacks_timers(&error);
+            }
         }
         match is_older {
             true => Since::FirstTick,

@@ -29,7 +29,7 @@ const TICK: u64 = u64::MAX - 2;
 /// Notes that are kept.
 const MAX_SAID: usize = 16;
 const SLOW_TICKS: &str = "the sampler gave up its real-time priority, because ticks often take more than 2 ms of CPU time: \
-     they are late when all CPUs are busy; --engine bpf or --threads helps";
+     they are late when all CPUs are busy; the engine bpf, or --threads, helps";
 
 /// That these isolated CPUs have a timer.
 pub(super) fn isolated_note(cpus: &BTreeSet<u32>) -> Option<String> {

@@ -11,7 +11,7 @@ use wcprof_types::Pid;
 use super::child::COPIED;
 use super::reason::{NoFile, OpenError};
 use super::regular::{Root, open_regular};
-use crate::deadline::{Awaited, silence, with_deadline};
+use crate::deadline::{Awaited, is_silent, silence, with_deadline};
 use crate::procfs::read_file;
 
 /// Opens a file as [`open_regular`] does.
@@ -95,6 +95,9 @@ pub fn read_code_in_time<T: Send + 'static>(
     read: impl FnOnce(&File) -> T + Send + 'static,
 ) -> Result<(File, T), NoFile> {
     let mount = mount_id(&file).unwrap_or_default();
+    if is_silent(Awaited::Mount(mount)) {
+        return Err(NoFile::NoAnswer);
+    }
     do_in_time(Awaited::Code(mount), file, read)
 }
 

@@ -137,7 +137,7 @@ impl LiveFiles {
         call: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, NoFile> {
         let awaited = match self.mount(mapping) {
-            Some(Mount::Local) => Awaited::Disk(mapping.device),
+            Some(Mount::Local) => Awaited::Disk(mapping.device, self.pid),
             _ => Awaited::Files(self.pid, mapping.device),
         };
         with_deadline(awaited, call).ok_or(NoFile::NoAnswer)
