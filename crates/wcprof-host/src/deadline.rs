@@ -213,7 +213,7 @@ pub(crate) fn is_unwanted() -> bool {
     IS_UNWANTED.with_borrow(|is_unwanted| is_unwanted.as_ref().is_some_and(|f| f()))
 }
 
-/// Waits for an answer, until that time is over or nobody wants it any more. `wait` waits at most so long.
+/// Waits for an answer until `time` is over, or nobody wants it any more. `wait` is given how long it may wait at most.
 pub(crate) fn wait_for<T>(
     time: Duration,
     mut wait: impl FnMut(Duration) -> Option<T>,

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -39,6 +40,18 @@ pub enum Handle {
     File(File),
     /// A copy of the vdso.
     Bytes(Vec<u8>),
+}
+
+impl Handle {
+    /// Whether the first page, which has the build-id, is that of a copied file.
+    pub(crate) fn begins_like(&self, copy: &File) -> bool {
+        let page = |file: &File| {
+            let mut bytes = [0; 4096];
+            let n = file.read_at(&mut bytes, 0).ok()?;
+            Some((bytes, n))
+        };
+        matches!(self, Self::File(file) if page(file) == page(copy))
+    }
 }
 
 impl TargetFiles {
@@ -129,4 +142,26 @@ pub(crate) struct NewModule<'a> {
     /// Its first mapping.
     pub(crate) mapping: &'a Mapping,
     pub(crate) handle: Option<&'a Arc<Handle>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    /// Check that a copy is compared with the file that it is said to be.
+    #[test]
+    fn copies() {
+        let file = |content: &[u8]| {
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(content).unwrap();
+            file
+        };
+        let known = Handle::File(file(&[1; 5000]));
+        assert!(known.begins_like(&file(&[1; 5000])));
+        assert!(!known.begins_like(&file(&[2; 5000])));
+        assert!(!known.begins_like(&file(&[1; 4000])));
+        assert!(!Handle::Bytes(vec![1; 5000]).begins_like(&file(&[1; 5000])));
+    }
 }

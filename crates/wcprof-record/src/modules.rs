@@ -362,7 +362,10 @@ impl Modules {
         } else {
             let mapping = &image.first;
             let (file, identity) = files.open_identified(mapping)?;
-            match shared.find(identity) {
+            let known = shared.find(identity);
+            // Of a copy the server says what it is of, and another one may say the same later.
+            let known = known.filter(|(_, of)| !files.may_hang(mapping) || of.begins_like(&file));
+            match known {
                 Some((code, handle)) => (Ok(code), handle),
                 None => {
                     let own = self.ids.values().map(|known| known.code_bytes).sum();

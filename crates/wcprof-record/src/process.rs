@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use wcprof_capture::StackBytes;
-use wcprof_host::clock::monotonic_ns;
 use wcprof_host::{Liveness, SocketNames, Target, TargetError};
 use wcprof_trace::model::{Frame, FrameId, ModuleId, ProcessId};
 use wcprof_trace::{TraceError, TraceSink};
@@ -215,12 +214,7 @@ impl ProcessState {
         let (first, last) = self.mapped.unwrap_or((now, now));
         self.mapped = Some((first, last.max(now)));
         // What is known stays where it, or its main thread, has exited, and the others go on without its modules.
-        let began = monotonic_ns();
-        let mappings = self.target.mappings();
-        shared
-            .patience
-            .spend(began, monotonic_ns().saturating_sub(began));
-        let mappings = match mappings {
+        let mappings = match self.target.mappings() {
             Ok(mappings) if !mappings.is_empty() => mappings,
             Ok(_) | Err(TargetError::NoSuchProcess(_)) => {
                 self.modules.put_off(now);

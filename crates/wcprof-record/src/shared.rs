@@ -17,14 +17,14 @@ const MAX_FILES: usize = 16 << 10;
 /// Bytes of their call frame information. A ceph-osd with its libraries has 10 MB, Chromium 30.
 const MAX_CODE_BYTES: usize = 160 << 20;
 
-/// Longest wait at once for mappings and for files that are not on a local disk, of all processes together, ns. After it
-/// they may take one part in [`REST`] of the time.
+/// Longest wait at once for all files that are not on a local disk, ns. After it they may take one part in [`REST`] of the
+/// time.
 const MAX_WAIT_NS: u64 = 20_000_000_000;
 const REST: u64 = 10;
 /// A file that is there at once takes less, ns.
 const QUICK_NS: u64 = 100_000_000;
 
-/// How long mappings, and files that may come from a server, are waited for.
+/// How long files that may come from a server are waited for.
 #[derive(Debug, Default)]
 pub(crate) struct Patience {
     /// When it will be whole again, `CLOCK_MONOTONIC` ns.

@@ -9,7 +9,7 @@ const MAX_SLEEP_NS: u64 = 100_000_000;
 
 /// CPU time of a tick that delays others too much, ns.
 const SLOW_NS: u64 = 2_000_000;
-/// Each counts for so long, ns: more than one a second is too much in the long run.
+/// A slow tick adds this, ns, and time takes it away: more than one a second is too much in the long run.
 const SLOW_WEIGHT: u64 = 1_000_000_000;
 /// Three in a row are too much: the first tick reads every stack.
 const MAX_SLOWNESS: u64 = 2 * SLOW_WEIGHT + SLOW_WEIGHT / 2;
