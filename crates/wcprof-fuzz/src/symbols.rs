@@ -9,8 +9,8 @@ use dwarf_stream::{Budget, DwarfFiles, look_up};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use wcprof_symbols::{
     FunctionStarts, Inlines, MAX_NAME_CHARS, ModuleFile, ModuleFiles, ModuleIdentity, ModuleQuery,
-    ModuleReport, NoFile, OpenError, SymbolOptions, jitdump_names, kernel_names, perf_map_names,
-    short_name, symbolize_one, without_clone_suffix,
+    ModuleReport, NoFile, OpenError, SymbolOptions, TargetFile, jitdump_names, kernel_names,
+    perf_map_names, short_name, symbolize_one, without_clone_suffix,
 };
 use wcprof_types::{Avma, Svma};
 
@@ -53,7 +53,7 @@ impl ModuleFiles for Image {
         Ok(ModuleFile::Bytes(self.module.clone()))
     }
 
-    fn open_path(&self, _module: &ModuleIdentity, path: &Path) -> Result<File, OpenError> {
+    fn open_path(&self, _module: &ModuleIdentity, path: &Path) -> Result<TargetFile, OpenError> {
         let is_package = path.extension().is_some_and(|e| e == "dwp");
         let split = self.split.as_ref().filter(|s| s.is_package == is_package);
         let image = split.ok_or_else(|| NoFile::NotFound.at(path))?;
@@ -61,7 +61,7 @@ impl ModuleFiles for Image {
         let file = memfd_create(c"split", MFdFlags::MFD_CLOEXEC).map_err(|e| failed(e.into()))?;
         let mut file = File::from(file);
         file.write_all(&image.image).map_err(failed)?;
-        Ok(file)
+        Ok(TargetFile::local(file.into()))
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use wcprof_host::Target;
-use wcprof_host::open::{HeldFile, LiveFiles, OpenError};
+use wcprof_host::open::{HeldFile, LiveFiles, OpenError, TargetFile};
 use wcprof_host::procfs::read_status;
 use wcprof_trace::model::{Module, ProcessId};
 use wcprof_types::{Avma, BuildId, Mapping, Pid};
@@ -37,7 +37,7 @@ pub struct TargetFiles {
 #[derive(Debug)]
 pub enum Handle {
     /// Its file.
-    File(File),
+    File(HeldFile),
     /// A copy of the vdso.
     Bytes(Vec<u8>),
 }
@@ -50,7 +50,11 @@ impl Handle {
             let n = file.read_at(&mut bytes, 0).ok()?;
             Some((bytes, n))
         };
-        matches!(self, Self::File(file) if page(file) == page(copy))
+        let known = match self {
+            Self::File(held) => held.file(),
+            Self::Bytes(_) => None,
+        };
+        known.is_some_and(|known| page(known) == page(copy))
     }
 }
 
@@ -90,18 +94,18 @@ impl TargetFiles {
     }
 
     /// The jitdumps that it has mapped (`jit-PID.dump`).
-    pub fn jitdumps(&self) -> impl Iterator<Item = Result<File, OpenError>> {
+    pub fn jitdumps(&self) -> impl Iterator<Item = Result<TargetFile, OpenError>> {
         self.jitdumps.iter().map(|file| self.files.open_held(file))
     }
 
     /// Its perf maps: `/tmp/perf-PID.map` in its mount namespace, if they belong to it or to root. A
     /// file that is not there is left out.
-    pub fn perf_maps(&self) -> Vec<Result<File, OpenError>> {
+    pub fn perf_maps(&self) -> Vec<Result<TargetFile, OpenError>> {
         let open = |pid: &i32| {
             let path = format!("/tmp/perf-{pid}.map");
             self.files.open_owned(Path::new(&path), self.uid)
         };
-        let is_there = |opened: &Result<File, OpenError>| match opened {
+        let is_there = |opened: &Result<TargetFile, OpenError>| match opened {
             Err(error) => !error.is_not_found(),
             Ok(_) => true,
         };
@@ -131,8 +135,13 @@ impl TargetFiles {
     }
 
     /// Opens another regular file of the target's mount namespace.
-    pub fn open(&self, path: &Path) -> Result<File, OpenError> {
+    pub fn open(&self, path: &Path) -> Result<TargetFile, OpenError> {
         self.files.open_regular(path)
+    }
+
+    /// Opens the file of a module.
+    pub fn open_held(&self, file: &HeldFile) -> Result<TargetFile, OpenError> {
+        self.files.open_held(file)
     }
 }
 
@@ -158,7 +167,8 @@ mod tests {
             file.write_all(content).unwrap();
             file
         };
-        let known = Handle::File(file(&[1; 5000]));
+        let held = TargetFile::local(file(&[1; 5000]).into()).hold("/x");
+        let known = Handle::File(held.unwrap());
         assert!(known.begins_like(&file(&[1; 5000])));
         assert!(!known.begins_like(&file(&[2; 5000])));
         assert!(!known.begins_like(&file(&[1; 4000])));

@@ -1,12 +1,13 @@
 //! Where symbolization finds the files of modules: a module, or a path beside it, to an open file.
 
-use std::fs::File;
 use std::path::Path;
 
 use wcprof_types::{Avma, BuildId, Pid};
 
 use wcprof_host::open::open_below_in_time;
-pub use wcprof_host::open::{NoFile, OpenError, Root, open_regular, open_regular_in_time};
+pub use wcprof_host::open::{
+    NoFile, OpenError, Root, TargetFile, open_regular, open_regular_in_time,
+};
 
 /// Which file a module was loaded from.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -32,7 +33,7 @@ impl ModuleIdentity {
 #[derive(Debug)]
 pub enum ModuleFile {
     /// A regular file (see [`open_regular`]).
-    File(File),
+    File(TargetFile),
     /// A copy of the image, such as the vdso's.
     Bytes(Vec<u8>),
 }
@@ -45,7 +46,7 @@ pub trait ModuleFiles: Sync {
 
     /// Opens another file of the mount namespace that `module` was loaded in, by its absolute
     /// path: a debug file beside the module.
-    fn open_path(&self, module: &ModuleIdentity, path: &Path) -> Result<File, OpenError>;
+    fn open_path(&self, module: &ModuleIdentity, path: &Path) -> Result<TargetFile, OpenError>;
 }
 
 /// Files of this machine, for traces opened after the recording: the file at the module's path, if
@@ -55,22 +56,24 @@ pub struct LocalFiles;
 
 impl ModuleFiles for LocalFiles {
     fn open(&self, module: &ModuleIdentity) -> Result<ModuleFile, OpenError> {
-        open_regular_in_time(comparable(module)?).map(ModuleFile::File)
+        let file = open_regular_in_time(comparable(module)?)?;
+        Ok(ModuleFile::File(file.into()))
     }
 
-    fn open_path(&self, _module: &ModuleIdentity, path: &Path) -> Result<File, OpenError> {
-        open_regular_in_time(path)
+    fn open_path(&self, _module: &ModuleIdentity, path: &Path) -> Result<TargetFile, OpenError> {
+        open_regular_in_time(path).map(TargetFile::from)
     }
 }
 
 /// Files below a root, such as a container's.
 impl ModuleFiles for Root {
     fn open(&self, module: &ModuleIdentity) -> Result<ModuleFile, OpenError> {
-        open_below_in_time(self, comparable(module)?).map(ModuleFile::File)
+        let file = open_below_in_time(self, comparable(module)?)?;
+        Ok(ModuleFile::File(file.into()))
     }
 
-    fn open_path(&self, _module: &ModuleIdentity, path: &Path) -> Result<File, OpenError> {
-        open_below_in_time(self, path)
+    fn open_path(&self, _module: &ModuleIdentity, path: &Path) -> Result<TargetFile, OpenError> {
+        open_below_in_time(self, path).map(TargetFile::from)
     }
 }
 

@@ -54,8 +54,8 @@ pub use debuginfod::{
 pub use demangle::{MAX_NAME_CHARS, demangle};
 pub use dwarf_stream::{Cancel, elf};
 pub use files::{
-    LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, NoFile, OpenError, Root, open_regular,
-    open_regular_in_time,
+    LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, NoFile, OpenError, Root, TargetFile,
+    open_regular, open_regular_in_time,
 };
 pub use function_starts::FunctionStarts;
 pub use health::{Health, ModuleHealth};

@@ -3,12 +3,11 @@
 //! since no other machine has them.
 
 use std::borrow::Cow;
-use std::fs::File;
 use std::io::{BufRead, BufReader, Seek};
 use std::sync::Arc;
 
 use anyhow::Context;
-use wcprof_host::open::{OpenError, read_code_in_time};
+use wcprof_host::open::{OpenError, TargetFile, read_code_in_time};
 use wcprof_host::procfs::open;
 use wcprof_host::while_wanted;
 use wcprof_record::{NamedSnapshot, Recorded, TargetFiles, UnmappedFrames};
@@ -323,18 +322,18 @@ impl CodeFile {
     /// Reads a file of a target, which may be on a server.
     fn read(
         self,
-        file: Result<File, OpenError>,
+        file: Result<TargetFile, OpenError>,
         addresses: &Arc<[Avma]>,
         cancel: &Cancel,
     ) -> anyhow::Result<CodeRead> {
         let (addresses, cancel) = (Arc::clone(addresses), cancel.clone());
-        let parse = move |mut file: &File| {
+        let parse = move |file: TargetFile| {
             // A copy of a descriptor has the same position.
-            file.rewind()?;
-            let input = BufReader::with_capacity(BUFFER, cancel.reader(file));
+            (&*file).rewind()?;
+            let input = BufReader::with_capacity(BUFFER, cancel.reader(&*file));
             self.parse(input, &addresses)
         };
-        read_code_in_time(file?, parse)?.1
+        read_code_in_time(&file?, parse)?
     }
 
     /// Adds what a file has; a perf map's where nothing is known yet.

@@ -3,12 +3,11 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use wcprof_host::open::{NoFile, OpenError, Root};
+use wcprof_host::open::{NoFile, OpenError, Root, TargetFile};
 use wcprof_profile::model::Profile;
 use wcprof_profile::rename_functions;
 use wcprof_record::{Handle, TargetFiles};
@@ -68,21 +67,22 @@ impl ModuleFiles for Recorded<'_> {
     fn open(&self, module: &ModuleIdentity) -> Result<ModuleFile, OpenError> {
         let handle = |start| {
             let mut files = self.files_of(module);
-            files.find_map(|files| files.module(start, module.build_id.as_ref()))
+            let build_id = module.build_id.as_ref();
+            files.find_map(|files| Some((files, files.module(start, build_id)?)))
         };
         match module.start.and_then(handle) {
-            Some(Handle::File(file)) => {
-                let file = file.try_clone().map(ModuleFile::File);
-                file.map_err(|e| NoFile::from(e).at(&module.path))
+            Some((files, Handle::File(file))) => {
+                let file = files.open_held(file);
+                file.map(ModuleFile::File)
             }
-            Some(Handle::Bytes(bytes)) => Ok(ModuleFile::Bytes(bytes.clone())),
+            Some((_, Handle::Bytes(bytes))) => Ok(ModuleFile::Bytes(bytes.clone())),
             // It could not be opened while recording; the file of that name here is used only if
             // its build-id says that it is the same.
             None => files_in(self.1.as_ref()).open(module),
         }
     }
 
-    fn open_path(&self, module: &ModuleIdentity, path: &Path) -> Result<File, OpenError> {
+    fn open_path(&self, module: &ModuleIdentity, path: &Path) -> Result<TargetFile, OpenError> {
         let Some(files) = self.files_of(module).next() else {
             return Err(NoFile::NotFound.at(path));
         };

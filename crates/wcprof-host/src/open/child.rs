@@ -6,9 +6,11 @@
 //! (`fuse_flush`): what is found on FUSE or 9p is therefore copied, and wcprof gets the copy. Other
 //! network file systems let a killed process go.
 
+use std::cell::Cell;
 use std::ffi::CStr;
+use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit, forget};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -30,6 +32,7 @@ use crate::deadline::{is_unwanted, wait_for};
 use crate::left;
 use crate::procfs::is_runnable;
 
+use super::closing::TargetFile;
 use super::reason::NoFile;
 use super::regular::{FileIdentity, handle_below, nameless_in, open_handle};
 
@@ -43,6 +46,8 @@ const PIECE: u64 = 1 << 20;
 const MAX_COPIED: u64 = 2 << 30;
 /// A child that is killed has ended by then, or waits for a server.
 const ENDING_TIMEOUT: Duration = Duration::from_millis(100);
+/// Files that a child opens, and has until it ends.
+const MAX_OPENED: usize = 200;
 /// Copies up to this are kept in memory.
 const IN_MEMORY: u64 = 32 << 20;
 /// Left free on the file system that holds a copy.
@@ -67,7 +72,7 @@ pub(super) enum Request<'a> {
 /// A file that was opened, or its copy.
 #[derive(Debug)]
 pub(super) struct Opened {
-    pub(super) file: OwnedFd,
+    pub(super) file: TargetFile,
     /// Of the file itself.
     pub(super) identity: FileIdentity,
 }
@@ -77,6 +82,8 @@ pub(super) struct Opened {
 pub(super) struct Child {
     socket: OwnedFd,
     pid: Pid,
+    /// Files that it has opened.
+    n_opened: Cell<usize>,
 }
 
 impl Child {
@@ -94,6 +101,7 @@ impl Child {
             ForkResult::Parent { child } => Ok(Self {
                 socket: ours,
                 pid: Pid(child.as_raw()),
+                n_opened: Cell::new(0),
             }),
         }
     }
@@ -107,6 +115,7 @@ impl Child {
         };
         let head = head.map(u64::to_ne_bytes);
         let parts = [head.as_flattened(), path.as_os_str().as_bytes(), &[0]];
+        self.n_opened.update(|n| n + 1);
         send(self.socket.as_fd(), &parts, handle)?;
         let until = Instant::now() + COPY_TIMEOUT;
         while Instant::now() < until {
@@ -134,8 +143,11 @@ impl Child {
             let [status, value, device, inode, size, s, ns] = answer.map(u64::from_ne_bytes);
             return match (status, file) {
                 (GOES_ON, _) => continue,
-                (OPENED, Some(file)) => Ok(Opened {
-                    file,
+                (OPENED | COPY, Some(file)) => Ok(Opened {
+                    file: match status {
+                        COPY => TargetFile::local(file),
+                        _ => File::from(file).into(),
+                    },
                     identity: FileIdentity {
                         device,
                         inode,
@@ -150,6 +162,11 @@ impl Child {
             };
         }
         Err(NoFile::NoAnswer)
+    }
+
+    /// Whether it has opened as many files as it should.
+    pub(super) fn is_worn(&self) -> bool {
+        self.n_opened.get() >= MAX_OPENED
     }
 
     pub(super) fn pid(&self) -> Pid {
@@ -182,6 +199,7 @@ const NOT_REGULAR: u64 = 2;
 const OTHER_OWNER: u64 = 3;
 const NO_COPY: u64 = 4;
 const FAILED: u64 = 5;
+const COPY: u64 = 6;
 
 /// The child: opens what it is asked for until the parent has gone. It keeps nothing else of the parent
 /// open, so that nobody waits for the end of a pipe that it holds, and has a session of its own, so
@@ -202,8 +220,7 @@ fn serve(socket: BorrowedFd<'_>, root: Option<BorrowedFd<'_>>) -> ! {
             // SAFETY: runs no code of the process.
             _ => unsafe { libc::_exit(0) },
         };
-        let mut copied = None;
-        let opened = answer(socket, root, &message[..n], handle, &mut copied);
+        let opened = answer(socket, root, &message[..n], handle);
         let (answer, file) = match &opened {
             Ok((answer, file)) => (*answer, Some(file.as_fd())),
             Err(NoFile::NotRegular(kind)) => (failed(NOT_REGULAR, kind.as_raw_mode().into()), None),
@@ -220,8 +237,10 @@ fn serve(socket: BorrowedFd<'_>, root: Option<BorrowedFd<'_>>) -> ! {
             // SAFETY: as above.
             unsafe { libc::_exit(0) };
         }
-        // Its server may not answer to the closing.
-        drop(copied);
+        // The server of what is no copy may not answer to its closing: the end of this process closes it.
+        if let Ok(([OPENED, ..], file)) = opened {
+            forget(file);
+        }
     }
 }
 
@@ -232,13 +251,12 @@ fn failed(status: u64, value: u64) -> [u64; ANSWER] {
     answer
 }
 
-/// In the child. `copied` is what a copy was made of.
+/// In the child.
 fn answer(
     socket: BorrowedFd<'_>,
     root: Option<BorrowedFd<'_>>,
     message: &[u8],
     handle: Option<OwnedFd>,
-    copied: &mut Option<OwnedFd>,
 ) -> Result<([u64; ANSWER], OwnedFd), NoFile> {
     let (head, path) = message.split_first_chunk::<HEAD>().ok_or(Errno::INVAL)?;
     let [kind, owner] = [0, 8].map(|at| u64::from_ne_bytes(std::array::from_fn(|i| head[at + i])));
@@ -261,6 +279,7 @@ fn answer(
         }
     }
     let (file, stat) = open_handle(&handle)?;
+    let file = ManuallyDrop::new(file);
     let FileIdentity {
         device,
         inode,
@@ -268,13 +287,13 @@ fn answer(
         changed: (s, ns),
     } = FileIdentity::of(&stat);
     let changed = [s, ns].map(i64::cast_unsigned);
-    let answer = [OPENED, 0, device, inode, size, changed[0], changed[1]];
-    if COPIED.contains(&(fstatfs(&file)?.f_type as u64)) {
-        return Ok((answer, copy(socket, copied.insert(file), size)?));
+    let answer = |status| [status, 0, device, inode, size, changed[0], changed[1]];
+    if COPIED.contains(&(fstatfs(&*file)?.f_type as u64)) {
+        return Ok((answer(COPY), copy(socket, &file, size)?));
     }
     // Whether it answers at all: wcprof waits for what answers now.
-    let _ = pread(&file, &mut [0], 0);
-    Ok((answer, file))
+    let _ = pread(&*file, &mut [0], 0);
+    Ok((answer(OPENED), ManuallyDrop::into_inner(file)))
 }
 
 /// In the child: a copy that is read from its beginning.

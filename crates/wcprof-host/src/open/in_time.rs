@@ -9,10 +9,10 @@ use rustix::fs::fstatfs;
 use wcprof_types::Pid;
 
 use super::child::COPIED;
+use super::closing::{TargetFile, mount_id};
 use super::reason::{NoFile, OpenError};
 use super::regular::{Root, open_regular};
 use crate::deadline::{Awaited, is_silent, silence, with_deadline};
-use crate::procfs::read_file;
 
 /// Opens a file as [`open_regular`] does.
 ///
@@ -74,50 +74,44 @@ impl Remote {
     }
 }
 
-/// Looks at an open file, and gives it back.
+/// Looks at an open file.
 ///
 /// # Errors
 /// When its file system does not answer.
 pub fn look_in_time<T: Send + 'static>(
-    file: File,
-    look: impl FnOnce(&File) -> T + Send + 'static,
-) -> Result<(File, T), NoFile> {
-    let mount = mount_id(&file).unwrap_or_default();
+    file: &TargetFile,
+    look: impl FnOnce(TargetFile) -> T + Send + 'static,
+) -> Result<T, NoFile> {
+    let mount = mount_id(&**file).unwrap_or_default();
     do_in_time(Awaited::Mount(mount), file, look)
 }
 
-/// Reads an open file of a JIT compiler, which may take long, and gives it back.
+/// Reads an open file of a JIT compiler, which may take long.
 ///
 /// # Errors
 /// When its file system does not answer.
 pub fn read_code_in_time<T: Send + 'static>(
-    file: File,
-    read: impl FnOnce(&File) -> T + Send + 'static,
-) -> Result<(File, T), NoFile> {
-    let mount = mount_id(&file).unwrap_or_default();
+    file: &TargetFile,
+    read: impl FnOnce(TargetFile) -> T + Send + 'static,
+) -> Result<T, NoFile> {
+    let mount = mount_id(&**file).unwrap_or_default();
     if is_silent(Awaited::Mount(mount)) {
         return Err(NoFile::NoAnswer);
     }
     do_in_time(Awaited::Code(mount), file, read)
 }
 
-fn do_in_time<T: Send + 'static>(
+/// Does something with a file on another thread. If it is left behind, it has the file no more.
+pub(crate) fn do_in_time<T: Send + 'static>(
     awaited: Awaited,
-    file: File,
-    work: impl FnOnce(&File) -> T + Send + 'static,
-) -> Result<(File, T), NoFile> {
-    let work = move || {
-        let result = work(&file);
-        (file, result)
-    };
-    with_deadline(awaited, work).ok_or(NoFile::NoAnswer)
-}
-
-/// Which mount a file is on. Its file system is not asked.
-fn mount_id(file: &File) -> Option<u64> {
-    let info = read_file(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;
-    let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
-    id.trim().parse().ok()
+    file: &TargetFile,
+    work: impl FnOnce(TargetFile) -> T + Send + 'static,
+) -> Result<T, NoFile> {
+    let copy = file.clone();
+    with_deadline(awaited, move || work(copy)).ok_or_else(|| {
+        file.clone().take_away();
+        NoFile::NoAnswer
+    })
 }
 
 #[cfg(test)]
@@ -142,11 +136,15 @@ mod tests {
         assert_ne!(mount_id(&proc).unwrap(), mount_id(&other).unwrap());
         let (never, wait) = channel::<()>();
         let again = proc.try_clone().unwrap();
-        let hangs = look_in_time(proc, move |_| wait.recv().is_ok());
+        let hangs = look_in_time(&proc.into(), move |_| wait.recv().is_ok());
         assert!(hangs.unwrap_err().is_silence());
-        assert!(look_in_time(again, |_| ()).unwrap_err().is_silence());
-        let looked = look_in_time(other, |file| file.metadata().unwrap().len());
-        assert_eq!(looked.unwrap().1, 0);
+        assert!(
+            look_in_time(&again.into(), |_| ())
+                .unwrap_err()
+                .is_silence()
+        );
+        let looked = look_in_time(&other.into(), |file| file.metadata().unwrap().len());
+        assert_eq!(looked.unwrap(), 0);
         drop(never);
     }
 }

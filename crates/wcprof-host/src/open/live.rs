@@ -13,6 +13,8 @@ use rustix::fs::{fstat, major, minor};
 use wcprof_types::{Avma, Mapping, Pid};
 
 use super::child::{Child, Opened, Request};
+use super::closing::{Held, HeldFile, TargetFile, is_full};
+use super::in_time::do_in_time;
 use super::reason::{NoFile, OpenError};
 use super::regular::{FileIdentity, Root, handle, open_handle};
 use crate::deadline::{Awaited, is_silent, is_unwanted, silence, with_deadline};
@@ -62,22 +64,6 @@ pub struct LiveFiles {
     child: Mutex<Option<Child>>,
 }
 
-/// A mapped file that is opened later: what is written to it until then is seen, also if it has been
-/// deleted.
-#[derive(Debug)]
-pub struct HeldFile {
-    held: Held,
-    /// In the target.
-    path: String,
-}
-
-#[derive(Debug)]
-enum Held {
-    File(File),
-    /// Made with `O_PATH`: neither the file's server nor its end is waited for.
-    Handle(OwnedFd),
-}
-
 impl LiveFiles {
     /// Looks at the target's root and mounts; what cannot be read narrows what can be opened.
     pub fn new(pid: Pid) -> Self {
@@ -118,36 +104,41 @@ impl LiveFiles {
         self.mounts.get(&mapping.device).copied()
     }
 
-    /// Makes a call about the file of a mapping on another thread. Of a file that is on a disk the answer may lack, too.
+    /// Reads the file of a mapping on another thread. Of a file that is on a disk the answer may lack, too.
     ///
     /// # Errors
     /// When nobody does.
-    pub fn in_time<T: Send + 'static>(
+    pub fn read_in_time<T: Send + 'static>(
         &self,
         mapping: &Mapping,
-        call: impl FnOnce() -> T + Send + 'static,
+        file: &TargetFile,
+        read: impl FnOnce(TargetFile) -> T + Send + 'static,
     ) -> Result<T, OpenError> {
-        self.wait(mapping, call)
-            .map_err(|reason| reason.at(&mapping.path))
+        let read = do_in_time(self.awaited(mapping), file, read);
+        read.map_err(|reason| reason.at(&mapping.path))
     }
 
+    fn awaited(&self, mapping: &Mapping) -> Awaited {
+        match self.mount(mapping) {
+            Some(Mount::Local) => Awaited::Disk(mapping.device, self.pid),
+            _ => Awaited::Files(self.pid, mapping.device),
+        }
+    }
+
+    /// Looks a file of a mapping up on another thread.
     fn wait<T: Send + 'static>(
         &self,
         mapping: &Mapping,
         call: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, NoFile> {
-        let awaited = match self.mount(mapping) {
-            Some(Mount::Local) => Awaited::Disk(mapping.device, self.pid),
-            _ => Awaited::Files(self.pid, mapping.device),
-        };
-        with_deadline(awaited, call).ok_or(NoFile::NoAnswer)
+        with_deadline(self.awaited(mapping), call).ok_or(NoFile::NoAnswer)
     }
 
     /// Opens the file of a mapping. What is on FUSE or 9p is copied.
     ///
     /// # Errors
     /// When it is no regular file, may not be opened, or its server does not answer.
-    pub fn open_mapping(&self, mapping: &Mapping) -> Result<File, OpenError> {
+    pub fn open_mapping(&self, mapping: &Mapping) -> Result<TargetFile, OpenError> {
         self.open_identified(mapping).map(|(file, _)| file)
     }
 
@@ -155,13 +146,16 @@ impl LiveFiles {
     ///
     /// # Errors
     /// As [`Self::open_mapping`].
-    pub fn open_identified(&self, mapping: &Mapping) -> Result<(File, FileIdentity), OpenError> {
+    pub fn open_identified(
+        &self,
+        mapping: &Mapping,
+    ) -> Result<(TargetFile, FileIdentity), OpenError> {
         let opened = match self.handle(mapping) {
             Some(handle) => self.open_handle(handle, mapping),
             None => self.open_by_name(mapping),
         };
         let opened = opened.map_err(|reason| reason.at(&mapping.path))?;
-        Ok((opened.file.into(), opened.identity))
+        Ok((opened.file, opened.identity))
     }
 
     /// Holds the file of a mapping, to open it later.
@@ -170,23 +164,30 @@ impl LiveFiles {
     /// Without the privilege for `map_files`, those of [`Self::open_mapping`].
     pub fn hold(&self, mapping: &Mapping) -> Result<HeldFile, OpenError> {
         let path = mapping.path.clone();
-        let held = match self.handle(mapping) {
-            Some(handle) => Held::Handle(handle),
-            None => {
-                let opened = self.open_by_name(mapping).map_err(|e| e.at(&path))?;
-                Held::File(opened.file.into())
-            }
-        };
-        Ok(HeldFile { held, path })
+        if let Some(handle) = self.handle(mapping) {
+            let held = Held::Handle(handle);
+            return Ok(HeldFile { held, path });
+        }
+        let held = self.open_by_name(mapping).and_then(|opened| {
+            let own = path.clone();
+            let hold = move |file: TargetFile| file.hold(&own);
+            let held = do_in_time(self.awaited(mapping), &opened.file, hold)?;
+            Ok(held?)
+        });
+        held.map_err(|reason| reason.at(&path))
     }
 
     /// Opens a file that was held.
     ///
     /// # Errors
     /// As [`Self::open_mapping`].
-    pub fn open_held(&self, file: &HeldFile) -> Result<File, OpenError> {
+    pub fn open_held(&self, file: &HeldFile) -> Result<TargetFile, OpenError> {
         let opened = match &file.held {
-            Held::File(held) => held.try_clone().map_err(NoFile::from),
+            Held::File(held) => {
+                let copy = held.try_clone();
+                copy.map(|copy| TargetFile::local(copy.into()))
+                    .map_err(NoFile::from)
+            }
             Held::Handle(handle) => self.ask_for_file(Request::Handle(handle.as_fd())),
         };
         opened.map_err(|reason| reason.at(&file.path))
@@ -197,7 +198,7 @@ impl LiveFiles {
     ///
     /// # Errors
     /// As [`Self::open_mapping`].
-    pub fn open_regular(&self, path: &Path) -> Result<File, OpenError> {
+    pub fn open_regular(&self, path: &Path) -> Result<TargetFile, OpenError> {
         let opened = self.ask_for_file(Request::Path(path));
         opened.map_err(|reason| reason.at(path))
     }
@@ -207,7 +208,7 @@ impl LiveFiles {
     ///
     /// # Errors
     /// As [`Self::open_mapping`], or when it belongs to somebody else.
-    pub fn open_owned(&self, path: &Path, uid: u32) -> Result<File, OpenError> {
+    pub fn open_owned(&self, path: &Path, uid: u32) -> Result<TargetFile, OpenError> {
         let opened = self.ask_for_file(Request::Owned(path, uid));
         opened.map_err(|reason| reason.at(path))
     }
@@ -232,12 +233,18 @@ impl LiveFiles {
     }
 
     fn open_handle(&self, handle: OwnedFd, mapping: &Mapping) -> Result<Opened, NoFile> {
-        let open = |handle| {
+        let mount = self.mount(mapping);
+        let open = move |handle| {
             let (file, stat) = open_handle(&handle)?;
+            let file = match mount {
+                Some(Mount::Local) => TargetFile::local(file),
+                _ => File::from(file).into(),
+            };
             let identity = FileIdentity::of(&stat);
             Ok(Opened { file, identity })
         };
-        match self.mount(mapping) {
+        match mount {
+            Some(Mount::Overlay) if is_full(&handle) => Err(NoFile::NoAnswer),
             Some(Mount::Local | Mount::Overlay) => self.wait(mapping, move || open(handle))?,
             _ => self.ask(Request::Handle(handle.as_fd())),
         }
@@ -266,30 +273,22 @@ impl LiveFiles {
         if inode != mapping.inode && (major(device), minor(device)) == mapping.device {
             return Err(NoFile::Replaced);
         }
-        let identity = opened.identity;
-        let file = File::from(opened.file);
-        let begin = move || {
+        let begin = |file: TargetFile| {
             let mut bytes = [0; COMPARED];
             let n = file.read_at(&mut bytes, 0).unwrap_or(0);
-            (file, bytes, n)
+            (bytes, n)
         };
-        let (file, bytes, n) = self.in_time(mapping, begin).map_err(|e| e.reason)?;
+        let (bytes, n) = do_in_time(self.awaited(mapping), &opened.file, begin)?;
         match self.begins_like(&bytes[..n], mapping.start) {
-            _ if mapping.offset.0 != 0 => Ok(Opened {
-                file: file.into(),
-                identity,
-            }),
-            Some(true) => Ok(Opened {
-                file: file.into(),
-                identity,
-            }),
+            _ if mapping.offset.0 != 0 => Ok(opened),
+            Some(true) => Ok(opened),
             Some(false) => Err(NoFile::Replaced),
             None => Err(NoFile::NotMapped),
         }
     }
 
-    fn ask_for_file(&self, request: Request<'_>) -> Result<File, NoFile> {
-        self.ask(request).map(|opened| opened.file.into())
+    fn ask_for_file(&self, request: Request<'_>) -> Result<TargetFile, NoFile> {
+        self.ask(request).map(|opened| opened.file)
     }
 
     /// Opens what may be on a server that hangs.
@@ -309,6 +308,7 @@ impl LiveFiles {
             // The child is ended, or left behind.
             Err(NoFile::NoAnswer) if !is_unwanted() => silence(awaited, child.pid()),
             Err(NoFile::NoAnswer) => {}
+            _ if child.is_worn() => {}
             _ => *running = Some(child),
         }
         opened
@@ -420,8 +420,8 @@ mod tests {
         fs::create_dir(folder.path().join("etc")).unwrap();
         fs::write(folder.path().join("etc/passwd"), "inside").unwrap();
         let mut text = String::new();
-        let mut file = files.open_regular(Path::new("/link")).unwrap();
-        file.read_to_string(&mut text).unwrap();
+        let file = files.open_regular(Path::new("/link")).unwrap();
+        (&*file).read_to_string(&mut text).unwrap();
         assert_eq!(text, "inside");
     }
 

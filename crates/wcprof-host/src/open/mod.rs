@@ -10,17 +10,21 @@
 //! - Below a [`Root`] no link leads out of it, and magic links of `/proc` are refused.
 //! - `/proc/PID/root`, `exe` and `map_files` are magic links, too. They are entered on purpose, here alone.
 //! - A child process looks up what may be on a server that hangs. It is left behind if nobody answers.
+//! - What such a server may be asked for once more is closed by a thread that can be left behind.
 
 mod child;
+mod closing;
 mod in_time;
 mod live;
 mod reason;
 mod regular;
 
+pub use closing::{HeldFile, TargetFile};
+pub(crate) use in_time::do_in_time;
 pub use in_time::{
     Remote, look_in_time, open_below_in_time, open_regular_in_time, read_code_in_time,
 };
-pub use live::{HeldFile, LiveFiles, mapped_file};
+pub use live::{LiveFiles, mapped_file};
 pub use reason::{NoFile, OpenError};
 pub(crate) use regular::open_handle;
 pub use regular::{FileIdentity, Root, open_regular};

@@ -54,8 +54,10 @@ pub struct Ended {
     pub how: String,
     /// It waited for a file system that does not answer, or could not be started because others do.
     pub is_silent: bool,
-    /// The process, which is left behind if it does not end.
+    /// The process.
     pub child: Option<Pid>,
+    /// It did not end when it was killed: a file system does not answer.
+    pub is_left: bool,
 }
 
 /// Starts a process that talks on a socket.
@@ -141,10 +143,17 @@ pub fn symbolize_confined(
             let goes_on = n_ended <= MAX_ENDED && left.iter().any(|module| module.is_suspect);
             let waits = |module: &Left| module.is_suspect || !goes_on;
             let (waiting, others): (Vec<Left>, _) = left.into_iter().partition(waits);
-            note_silence(&server, &waiting, &ended);
+            let of_waiting = waiting.iter();
+            note_silence(
+                of_waiting.filter_map(|left| server.states.get(left.index)),
+                &ended,
+            );
             give_up(waiting, queries, &mut results, &ended);
             left = others;
             continue;
+        }
+        if ended.is_left {
+            note_silence(server.states.iter(), &ended);
         }
         match left.iter().filter(|module| module.is_suspect).count() {
             // It had begun with several: one after the other, they show which it is.
@@ -200,6 +209,7 @@ fn other_end(how: String) -> Ended {
         how,
         is_silent: false,
         child: None,
+        is_left: false,
     }
 }
 
@@ -331,10 +341,7 @@ fn take_names(server: &Server<'_>, left: Vec<Left>, results: &mut [ModuleSymbols
 }
 
 /// Later processes get no files that may make them wait as this one does.
-fn note_silence(server: &Server<'_>, waiting: &[Left], ended: &Ended) {
-    let states = waiting
-        .iter()
-        .filter_map(|left| server.states.get(left.index));
+fn note_silence<'s>(states: impl Iterator<Item = &'s State>, ended: &Ended) {
     if let Some(child) = ended.child {
         for mount in states.flat_map(|state| state.mounts().clone()) {
             mount.note_silence(child);

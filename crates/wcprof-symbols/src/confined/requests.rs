@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{MemfdFlags, memfd_create};
-use wcprof_host::open::{Remote, look_in_time};
+use wcprof_host::open::{Remote, TargetFile, look_in_time};
 use wcprof_host::while_wanted;
 use wcprof_types::BuildId;
 
@@ -97,7 +97,7 @@ impl Server<'_> {
                 return Ok(());
             };
             if let Some((reply, file)) = self.answer(request)? {
-                send(socket, &reply, file.as_ref().map(AsFd::as_fd))?;
+                send(socket, &reply, file.as_ref().map(|file| file.as_fd()))?;
             }
         }
     }
@@ -106,7 +106,7 @@ impl Server<'_> {
         self.n_answering.load(Ordering::Relaxed) > 0
     }
 
-    fn answer(&self, request: Request) -> io::Result<Option<(Reply, Option<File>)>> {
+    fn answer(&self, request: Request) -> io::Result<Option<(Reply, Option<TargetFile>)>> {
         let surroundings = &ThisMachine(self.options);
         Ok(Some(match request {
             Request::Module { module } => {
@@ -177,16 +177,20 @@ impl Server<'_> {
     }
 
     /// A file for the process; an empty one in place of what is no ELF file.
-    fn look(&self, state: &State, opened: Result<File, OpenError>) -> Result<File, NoFile> {
+    fn look(
+        &self,
+        state: &State,
+        opened: Result<TargetFile, OpenError>,
+    ) -> Result<TargetFile, NoFile> {
         let opened = opened.map_err(|error| error.reason)?;
-        let look = |file: &File| (is_elf(file), stamp(file), Remote::of(file));
-        let (file, (is_elf, stamp, remote)) = look_in_time(opened, look)?;
+        let look = |file: TargetFile| (is_elf(&file), stamp(&file), Remote::of(&file));
+        let (is_elf, stamp, remote) = look_in_time(&opened, look)?;
         if !is_elf {
             return Ok(in_memory(&[])?);
         }
         state.mounts().extend(remote);
         self.note(stamp);
-        Ok(file)
+        Ok(opened)
     }
 
     fn fetch(
@@ -194,7 +198,7 @@ impl Server<'_> {
         query: &ModuleQuery,
         build_id: &BuildId,
         artifact: Artifact,
-    ) -> (Reply, Option<File>) {
+    ) -> (Reply, Option<TargetFile>) {
         let mut problems = Vec::new();
         let module = (query.module.file_name(), build_id);
         let found = ThisMachine(self.options).fetch(module, artifact, &mut problems);
@@ -212,7 +216,7 @@ impl Server<'_> {
             path: path.as_deref().map(Into::into),
             problems: problems.into_iter().map(|problem| problem.text).collect(),
         };
-        (reply, file)
+        (reply, file.map(TargetFile::from))
     }
 
     /// Notes that the process has the file with this stamp.
@@ -227,7 +231,7 @@ impl Server<'_> {
     }
 }
 
-fn hand_out(file: Result<File, NoFile>) -> (Reply, Option<File>) {
+fn hand_out(file: Result<TargetFile, NoFile>) -> (Reply, Option<TargetFile>) {
     match file {
         Ok(file) => (Reply::File, Some(file)),
         Err(reason) => {
@@ -241,10 +245,10 @@ fn hand_out(file: Result<File, NoFile>) -> (Reply, Option<File>) {
 }
 
 /// A file for a table, if there is room for it.
-fn spill(size: u64) -> (Reply, Option<File>) {
+fn spill(size: u64) -> (Reply, Option<TargetFile>) {
     let file = dwarf_stream::temporary_file().map_err(|error| error.to_string());
     match file.and_then(|file| check_free(&file, size).map(|()| file)) {
-        Ok(file) => (Reply::File, Some(file)),
+        Ok(file) => (Reply::File, Some(file.into())),
         Err(reason) => {
             let reply = Reply::NoFile {
                 is_not_found: false,
@@ -260,10 +264,10 @@ fn is_elf(file: &File) -> bool {
     file.read_exact_at(&mut magic, 0).is_ok() && magic == ELF_MAGIC
 }
 
-fn in_memory(bytes: &[u8]) -> io::Result<File> {
+fn in_memory(bytes: &[u8]) -> io::Result<TargetFile> {
     let mut file = File::from(memfd_create("image", MemfdFlags::CLOEXEC)?);
     file.write_all(bytes)?;
-    Ok(file)
+    Ok(TargetFile::local(file.into()))
 }
 
 fn unsound(what: &str) -> io::Error {

@@ -16,7 +16,7 @@ use super::messages::{Reply, Request, Start, WireModule};
 use super::names::Names;
 use super::wire::{expect, send};
 use super::{Confinement, Ended, NamingProcess, run_confined, symbolize_confined};
-use crate::files::{LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, OpenError};
+use crate::files::{LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, OpenError, TargetFile};
 use crate::module::{symbolize_modules, unnamed};
 use crate::options::{Inlines, SymbolOptions};
 use crate::query::{ModuleQuery, ModuleSymbols};
@@ -39,6 +39,7 @@ impl NamingProcess for Thread {
             how: "ended in a test".to_owned(),
             is_silent: false,
             child: None,
+            is_left: false,
         }
     }
 }
@@ -328,6 +329,7 @@ impl NamingProcess for Stuck {
             how: "was left behind".to_owned(),
             is_silent: true,
             child: None,
+            is_left: false,
         }
     }
 
@@ -348,7 +350,7 @@ impl ModuleFiles for Slow {
         LocalFiles.open(module)
     }
 
-    fn open_path(&self, module: &ModuleIdentity, path: &Path) -> Result<File, OpenError> {
+    fn open_path(&self, module: &ModuleIdentity, path: &Path) -> Result<TargetFile, OpenError> {
         LocalFiles.open_path(module, path)
     }
 }

@@ -63,6 +63,7 @@ const CALLS: &[i64] = &[
     libc::SYS_recvfrom,
     libc::SYS_sendmsg,
     libc::SYS_sendto,
+    libc::SYS_shutdown,
     libc::SYS_write,
     libc::SYS_fcntl,
     libc::SYS_set_robust_list,
@@ -354,6 +355,7 @@ impl NamingProcess for Namer {
             _ => None,
         };
         let is_silent = self.is_silent.load(Ordering::Relaxed);
+        let is_left = matches!(status, Ok(None));
         let how = match (
             signal.and_then(|signal| Signal::try_from(signal).ok()),
             status,
@@ -376,6 +378,7 @@ impl NamingProcess for Namer {
             how,
             is_silent,
             child: Some(child),
+            is_left,
         }
     }
 }
