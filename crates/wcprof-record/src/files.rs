@@ -124,11 +124,6 @@ impl TargetFiles {
         }
     }
 
-    /// Gives back what is not needed until a file is opened: the process that looks it up.
-    pub fn rest(&self) {
-        self.files.rest();
-    }
-
     /// Device and inode of the target's root, if it is another one than wcprof's: that of a container.
     pub fn own_root(&self) -> Option<(u64, u64)> {
         self.files.own_root()

@@ -217,7 +217,6 @@ fn jit_codes_of(
             add(CodeFile::PerfMap, file, &mut found);
         }
     }
-    files.rest();
     let found = found.into_iter().map(|codes| in_time(codes, recorded.end));
     let found = ids.into_iter().zip(found);
     found.filter(|(_, codes)| !codes.is_empty()).collect()

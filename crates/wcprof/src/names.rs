@@ -57,12 +57,6 @@ impl Recorded<'_> {
     }
 }
 
-impl Drop for Recorded<'_> {
-    fn drop(&mut self) {
-        self.0.iter().for_each(TargetFiles::rest);
-    }
-}
-
 impl ModuleFiles for Recorded<'_> {
     fn open(&self, module: &ModuleIdentity) -> Result<ModuleFile, OpenError> {
         let handle = |start| {

@@ -8,8 +8,8 @@ use std::path::{Component, Path};
 use rustix::fs::fstatfs;
 use wcprof_types::Pid;
 
-use super::child::COPIED;
 use super::closing::{TargetFile, mount_id};
+use super::copy::COPIED;
 use super::reason::{NoFile, OpenError};
 use super::regular::{Root, open_regular};
 use crate::deadline::{Awaited, is_silent, silence, with_deadline};

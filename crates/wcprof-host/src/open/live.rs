@@ -4,20 +4,19 @@
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{fstat, major, minor};
 use wcprof_types::{Avma, Mapping, Pid};
 
-use super::child::{Child, Opened, Request};
 use super::closing::{Held, HeldFile, TargetFile, is_full};
+use super::copy::{copy, is_copied};
 use super::in_time::do_in_time;
 use super::reason::{NoFile, OpenError};
 use super::regular::{FileIdentity, Root, handle, open_handle};
-use crate::deadline::{Awaited, is_silent, is_unwanted, silence, with_deadline};
+use crate::deadline::{Awaited, with_deadline};
 use crate::memory::read_memory;
 use crate::procfs::read_bytes;
 
@@ -60,8 +59,14 @@ pub struct LiveFiles {
     root: Option<Root>,
     /// By device, the file systems that it has mounted. One that is not known may be of any kind: it is newer, or gone.
     mounts: HashMap<(u32, u32), Mount>,
-    /// Looks up what may be on a server that hangs.
-    child: Mutex<Option<Child>>,
+}
+
+/// A file that was opened, or its copy.
+#[derive(Debug)]
+struct Opened {
+    file: TargetFile,
+    /// Of the file itself.
+    identity: FileIdentity,
 }
 
 impl LiveFiles {
@@ -73,7 +78,6 @@ impl LiveFiles {
             // A root on a file server may be asked for.
             root: with_deadline(Awaited::Root(pid), move || Root::of_process(pid).ok()).flatten(),
             mounts: mounted_devices(&String::from_utf8_lossy(&mounts)),
-            child: Mutex::new(None),
         }
     }
 
@@ -123,15 +127,6 @@ impl LiveFiles {
             Some(Mount::Local) => Awaited::Disk(mapping.device, self.pid),
             _ => Awaited::Files(self.pid, mapping.device),
         }
-    }
-
-    /// Looks a file of a mapping up on another thread.
-    fn wait<T: Send + 'static>(
-        &self,
-        mapping: &Mapping,
-        call: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, NoFile> {
-        with_deadline(self.awaited(mapping), call).ok_or(NoFile::NoAnswer)
     }
 
     /// Opens the file of a mapping. What is on FUSE or 9p is copied.
@@ -188,7 +183,11 @@ impl LiveFiles {
                 copy.map(|copy| TargetFile::local(copy.into()))
                     .map_err(NoFile::from)
             }
-            Held::Handle(handle) => self.ask_for_file(Request::Handle(handle.as_fd())),
+            Held::Handle(handle) => {
+                let handle = handle.try_clone();
+                let opened = self.look_up(move || Ok(handle?));
+                opened.map(|opened| opened.file)
+            }
         };
         opened.map_err(|reason| reason.at(&file.path))
     }
@@ -199,8 +198,11 @@ impl LiveFiles {
     /// # Errors
     /// As [`Self::open_mapping`].
     pub fn open_regular(&self, path: &Path) -> Result<TargetFile, OpenError> {
-        let opened = self.ask_for_file(Request::Path(path));
-        opened.map_err(|reason| reason.at(path))
+        let own = path.to_owned();
+        let opened = self.look_up_below(move |root| Ok(root.handle(&own)?));
+        opened
+            .map_err(|reason| reason.at(path))
+            .map(|opened| opened.file)
     }
 
     /// Opens a regular file that belongs to `uid` or root, by its absolute path in the target's mount
@@ -209,13 +211,11 @@ impl LiveFiles {
     /// # Errors
     /// As [`Self::open_mapping`], or when it belongs to somebody else.
     pub fn open_owned(&self, path: &Path, uid: u32) -> Result<TargetFile, OpenError> {
-        let opened = self.ask_for_file(Request::Owned(path, uid));
-        opened.map_err(|reason| reason.at(path))
-    }
-
-    /// Ends the child process that looks files up, until the next is wanted.
-    pub fn rest(&self) {
-        *self.child.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let own = path.to_owned();
+        let opened = self.look_up_below(move |root| root.owned_handle(&own, uid));
+        opened
+            .map_err(|reason| reason.at(path))
+            .map(|opened| opened.file)
     }
 
     /// A copy of the vdso.
@@ -233,20 +233,18 @@ impl LiveFiles {
     }
 
     fn open_handle(&self, handle: OwnedFd, mapping: &Mapping) -> Result<Opened, NoFile> {
-        let mount = self.mount(mapping);
-        let open = move |handle| {
-            let (file, stat) = open_handle(&handle)?;
-            let file = match mount {
-                Some(Mount::Local) => TargetFile::local(file),
-                _ => File::from(file).into(),
-            };
-            let identity = FileIdentity::of(&stat);
-            Ok(Opened { file, identity })
-        };
-        match mount {
-            Some(Mount::Overlay) if is_full(&handle) => Err(NoFile::NoAnswer),
-            Some(Mount::Local | Mount::Overlay) => self.wait(mapping, move || open(handle))?,
-            _ => self.ask(Request::Handle(handle.as_fd())),
+        let awaited = self.awaited(mapping);
+        match self.mount(mapping) {
+            Some(Mount::Local) => {
+                let open = move || open_handle(&handle);
+                let (file, stat) = with_deadline(awaited, open).ok_or(NoFile::NoAnswer)??;
+                Ok(Opened {
+                    file: TargetFile::local(file),
+                    identity: FileIdentity::of(&stat),
+                })
+            }
+            Some(Mount::Overlay) => open_remote(awaited, || Ok(handle)),
+            _ => self.look_up(|| Ok(handle)),
         }
     }
 
@@ -254,7 +252,8 @@ impl LiveFiles {
         let exe = format!("/proc/{}/exe", self.pid);
         match fs::read_link(&exe) {
             Ok(path) if path.to_string_lossy() == mapping.path => {
-                if let Ok(handle) = self.wait(mapping, move || handle(exe))? {
+                let found = with_deadline(self.awaited(mapping), move || handle(exe));
+                if let Ok(handle) = found.ok_or(NoFile::NoAnswer)? {
                     return self.open_handle(handle, mapping);
                 }
             }
@@ -266,7 +265,7 @@ impl LiveFiles {
         }
         // The kernel writes a newline in a path as `\012` (`seq_file_path`, `fs/seq_file.c`).
         let path = mapping.path.replace("\\012", "\n");
-        let opened = self.ask(Request::Path(Path::new(&path)))?;
+        let opened = self.look_up_below(move |root| Ok(root.handle(path)?))?;
         // Btrfs and overlay show another device in `maps` than in `stat`: the first bytes are
         // compared with the target's memory in any case.
         let FileIdentity { device, inode, .. } = opened.identity;
@@ -287,31 +286,23 @@ impl LiveFiles {
         }
     }
 
-    fn ask_for_file(&self, request: Request<'_>) -> Result<TargetFile, NoFile> {
-        self.ask(request).map(|opened| opened.file)
+    /// Opens what is below its root.
+    fn look_up_below(
+        &self,
+        find: impl FnOnce(&Root) -> Result<OwnedFd, NoFile> + Send + 'static,
+    ) -> Result<Opened, NoFile> {
+        let root = self.root.as_ref();
+        let root = root.ok_or_else(|| io::Error::from(io::ErrorKind::PermissionDenied))?;
+        let root = root.try_clone()?;
+        self.look_up(move || find(&root))
     }
 
-    /// Opens what may be on a server that hangs.
-    fn ask(&self, request: Request<'_>) -> Result<Opened, NoFile> {
-        if self.root.is_none() && !matches!(request, Request::Handle(_)) {
-            return Err(io::Error::from(io::ErrorKind::PermissionDenied).into());
-        }
-        let awaited = Awaited::Lookups(self.pid);
-        let mut running = self.child.lock().unwrap_or_else(PoisonError::into_inner);
-        let child = match running.take() {
-            Some(child) => child,
-            None if is_silent(awaited) => return Err(NoFile::NoAnswer),
-            None => Child::start(self.root.as_ref().map(AsFd::as_fd))?,
-        };
-        let opened = child.open(request);
-        match opened {
-            // The child is ended, or left behind.
-            Err(NoFile::NoAnswer) if !is_unwanted() => silence(awaited, child.pid()),
-            Err(NoFile::NoAnswer) => {}
-            _ if child.is_worn() => {}
-            _ => *running = Some(child),
-        }
-        opened
+    /// Opens what may be on any file system.
+    fn look_up(
+        &self,
+        find: impl FnOnce() -> Result<OwnedFd, NoFile> + Send + 'static,
+    ) -> Result<Opened, NoFile> {
+        open_remote(Awaited::Lookups(self.pid), find)
     }
 
     /// Whether a mapping begins like the file with these first bytes; `None` when that cannot be read any more.
@@ -321,6 +312,29 @@ impl LiveFiles {
         let n = on_disk.len().min(mapped);
         Some(n >= 64 && on_disk[..n] == in_memory[..n])
     }
+}
+
+/// Opens what may be on a server that hangs.
+fn open_remote(
+    awaited: Awaited,
+    find: impl FnOnce() -> Result<OwnedFd, NoFile> + Send + 'static,
+) -> Result<Opened, NoFile> {
+    let open = || {
+        let handle = find()?;
+        if is_full(&handle) {
+            return Err(NoFile::NoAnswer);
+        }
+        let (file, stat) = open_handle(&handle)?;
+        let file = TargetFile::from(File::from(file));
+        let is_copied = is_copied(&file)?;
+        Ok((file, FileIdentity::of(&stat), is_copied))
+    };
+    let (file, identity, is_copied) = with_deadline(awaited, open).ok_or(NoFile::NoAnswer)??;
+    let file = match is_copied {
+        true => TargetFile::local(do_in_time(awaited, &file, |file| copy(&file))??),
+        false => file,
+    };
+    Ok(Opened { file, identity })
 }
 
 /// The file of a mapping of a process, not opened.

@@ -9,11 +9,10 @@
 //!   through its handle, so that nobody can exchange it in between.
 //! - Below a [`Root`] no link leads out of it, and magic links of `/proc` are refused.
 //! - `/proc/PID/root`, `exe` and `map_files` are magic links, too. They are entered on purpose, here alone.
-//! - A child process looks up what may be on a server that hangs. It is left behind if nobody answers.
-//! - What such a server may be asked for once more is closed by a thread that can be left behind.
+//! - Whoever may have to ask a server that hangs is a thread, which is left behind if nobody answers.
 
-mod child;
 mod closing;
+mod copy;
 mod in_time;
 mod live;
 mod reason;

@@ -106,8 +106,17 @@ impl Root {
         opened.map(|(file, _)| file.into()).map_err(|e| e.at(path))
     }
 
+    /// What a path below it leads to, not opened, if it belongs to `uid` or root. It must not be a symbolic link itself.
+    pub(super) fn owned_handle(&self, path: &Path, uid: u32) -> Result<OwnedFd, NoFile> {
+        let handle = handle_below(self.0.as_fd(), path, OFlags::NOFOLLOW)?;
+        match fstat(&handle)?.st_uid {
+            owner if owner == 0 || owner == uid => Ok(handle),
+            owner => Err(NoFile::Owner(owner)),
+        }
+    }
+
     /// What a path below it leads to, not opened.
-    pub(crate) fn handle(&self, path: &str) -> io::Result<OwnedFd> {
+    pub(crate) fn handle(&self, path: impl Arg) -> io::Result<OwnedFd> {
         Ok(handle_below(self.0.as_fd(), path, OFlags::empty())?)
     }
 
