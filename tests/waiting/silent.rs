@@ -234,8 +234,8 @@ fn leaving() {
     assert!(said.contains(named) && !said.contains("libc.so"), "{said}");
 }
 
-/// Check that a recording, and the processes that look files up and make names, do not wait for a module on overlayfs
-/// whose server answers all but its closing.
+/// Check that a recording, and the process that makes names, do not wait for a module on overlayfs whose server answers
+/// all but its closing.
 #[test]
 fn closing() {
     if let Some(reason) = no_layers() {

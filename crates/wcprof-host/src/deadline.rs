@@ -381,7 +381,7 @@ mod tests {
             .stdin(std::process::Stdio::piped())
             .spawn()
             .unwrap();
-        let (pid, awaited) = (Pid(child.id().cast_signed()), Awaited::Lookups(Pid(-4)));
+        let (pid, awaited) = (Pid(child.id().cast_signed()), Awaited::Mount(u64::MAX));
         assert!(!is_silent(awaited));
         silence(awaited, pid);
         let silence = *silent().get(&awaited).unwrap();

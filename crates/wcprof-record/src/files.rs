@@ -37,24 +37,23 @@ pub struct TargetFiles {
 #[derive(Debug)]
 pub enum Handle {
     /// Its file.
-    File(HeldFile),
+    File(TargetFile),
     /// A copy of the vdso.
     Bytes(Vec<u8>),
 }
 
 impl Handle {
-    /// Whether the first page, which has the build-id, is that of a copied file.
+    /// Whether the first page of a copy, which has the build-id, is that of this one. What is no copy is what it says.
     pub(crate) fn begins_like(&self, copy: &File) -> bool {
         let page = |file: &File| {
             let mut bytes = [0; 4096];
             let n = file.read_at(&mut bytes, 0).ok()?;
             Some((bytes, n))
         };
-        let known = match self {
-            Self::File(held) => held.file(),
-            Self::Bytes(_) => None,
-        };
-        known.is_some_and(|known| page(known) == page(copy))
+        match self {
+            Self::File(file) => !file.is_local() || page(file) == page(copy),
+            Self::Bytes(_) => false,
+        }
     }
 }
 
@@ -133,11 +132,6 @@ impl TargetFiles {
     pub fn open(&self, path: &Path) -> Result<TargetFile, OpenError> {
         self.files.open_regular(path)
     }
-
-    /// Opens the file of a module.
-    pub fn open_held(&self, file: &HeldFile) -> Result<TargetFile, OpenError> {
-        self.files.open_held(file)
-    }
 }
 
 /// A module that was not known.
@@ -162,8 +156,7 @@ mod tests {
             file.write_all(content).unwrap();
             file
         };
-        let held = TargetFile::local(file(&[1; 5000]).into()).hold("/x");
-        let known = Handle::File(held.unwrap());
+        let known = Handle::File(TargetFile::local(file(&[1; 5000])));
         assert!(known.begins_like(&file(&[1; 5000])));
         assert!(!known.begins_like(&file(&[2; 5000])));
         assert!(!known.begins_like(&file(&[1; 4000])));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use wcprof_host::Target;
 use wcprof_host::clock::monotonic_ns;
-use wcprof_host::open::{OpenError, TargetFile};
+use wcprof_host::open::OpenError;
 use wcprof_trace::model::{Module, ModuleId, ProcessId};
 use wcprof_types::{Avma, BuildId, LoadBias, Mapping, Svma};
 use wcprof_unwind::{CodeError, ModuleCode, ModuleKey, Unwinder};
@@ -371,17 +371,12 @@ impl Modules {
                     let own = self.ids.values().map(|known| known.code_bytes).sum();
                     let room = shared.room(own, identity).map_err(Unread::for_good)?;
                     // Without room it has its names.
-                    let path = mapping.path.clone();
-                    let read = move |file: TargetFile| {
-                        let held = file.hold(&path);
-                        (ModuleCode::read(file, room), held)
-                    };
-                    let (code, held) = files.read_in_time(mapping, &file, read)?;
-                    let held = held.map_err(Unread::for_good)?;
+                    let read = move |file| ModuleCode::read(file, room);
+                    let code = files.read_in_time(mapping, &file, read)?;
                     if let Err(CodeError::NoRoom) = code {
                         shared.refuse(identity, room);
                     }
-                    let handle = shared.hold(held);
+                    let handle = shared.hold(file);
                     let code = code.map(|code| shared.modules.intern(code));
                     if let Ok(code) = &code {
                         shared.add(identity, (code, &handle), files.may_hang(mapping));

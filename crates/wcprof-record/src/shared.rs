@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use wcprof_host::open::{FileIdentity, HeldFile};
+use wcprof_host::open::{FileIdentity, TargetFile};
 use wcprof_unwind::{ModuleCode, SharedModules};
 
 use crate::files::Handle;
@@ -142,8 +142,8 @@ impl SharedFiles {
         *before = room.max(*before);
     }
 
-    /// Notes that a file was read, and is held from now on.
-    pub(crate) fn hold(&mut self, file: HeldFile) -> Arc<Handle> {
+    /// Notes that a file was read, and is held open from now on.
+    pub(crate) fn hold(&mut self, file: TargetFile) -> Arc<Handle> {
         let handle = Arc::new(Handle::File(file));
         self.read.push(Arc::downgrade(&handle));
         handle

@@ -56,24 +56,22 @@ pub struct LocalFiles;
 
 impl ModuleFiles for LocalFiles {
     fn open(&self, module: &ModuleIdentity) -> Result<ModuleFile, OpenError> {
-        let file = open_regular_in_time(comparable(module)?)?;
-        Ok(ModuleFile::File(file.into()))
+        open_regular_in_time(comparable(module)?).map(ModuleFile::File)
     }
 
     fn open_path(&self, _module: &ModuleIdentity, path: &Path) -> Result<TargetFile, OpenError> {
-        open_regular_in_time(path).map(TargetFile::from)
+        open_regular_in_time(path)
     }
 }
 
 /// Files below a root, such as a container's.
 impl ModuleFiles for Root {
     fn open(&self, module: &ModuleIdentity) -> Result<ModuleFile, OpenError> {
-        let file = open_below_in_time(self, comparable(module)?)?;
-        Ok(ModuleFile::File(file.into()))
+        open_below_in_time(self, comparable(module)?).map(ModuleFile::File)
     }
 
     fn open_path(&self, _module: &ModuleIdentity, path: &Path) -> Result<TargetFile, OpenError> {
-        open_below_in_time(self, path).map(TargetFile::from)
+        open_below_in_time(self, path)
     }
 }
 

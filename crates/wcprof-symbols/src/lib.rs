@@ -59,12 +59,12 @@ pub use files::{
 };
 pub use function_starts::FunctionStarts;
 pub use health::{Health, ModuleHealth};
-pub use jitdump::{JitCode, JitdumpError, JitdumpNames, jitdump_names};
-pub use kallsyms::{KallsymsError, KernelNames, kernel_names};
+pub use jitdump::{JitCode, JitNames, JitdumpError, jitdump_names};
+pub use kallsyms::{KallsymsError, kernel_names};
 pub use module::{symbolize_modules, symbolize_one};
 pub use options::{Inlines, Naming, SymbolOptions};
 pub use packages::{Container, Supply};
-pub use perf_map::{PerfMapNames, perf_map_names};
+pub use perf_map::perf_map_names;
 pub use query::{AddressQuery, ModuleQuery, ModuleSymbols};
 pub use report::{ModuleReport, Problem, SourceKind, SourceUse, SymbolReport};
 pub use saved_names::{drop_inline_frames, improve_names};

@@ -14,8 +14,8 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use wcprof_host::left;
 use wcprof_host::open::open_regular_in_time;
+use wcprof_host::{apart, left};
 use wcprof_trace::model::Tables;
 use wcprof_types::Pid;
 
@@ -181,8 +181,14 @@ fn debuginfo_of(package: &str) -> Option<String> {
 /// What a program prints, if there is one and it succeeds (or may fail) before `deadline`; else it is
 /// ended.
 fn output(program: &str, args: &[&str], may_fail: bool, deadline: Instant) -> Option<String> {
-    let mut child = Command::new(program)
-        .args(args)
+    let mut command = Command::new(program);
+    command.args(args);
+    let run = move |_| output_of(command, may_fail, deadline);
+    apart(None, run).ok()?
+}
+
+fn output_of(mut command: Command, may_fail: bool, deadline: Instant) -> Option<String> {
+    let mut child = command
         .env("LC_ALL", "C")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

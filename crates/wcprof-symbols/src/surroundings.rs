@@ -42,7 +42,7 @@ pub(crate) struct ThisMachine<'o>(pub(crate) &'o SymbolOptions);
 
 impl Surroundings for ThisMachine<'_> {
     fn open(&self, path: &Path) -> Result<TargetFile, OpenError> {
-        open_regular_in_time(path).map(TargetFile::from)
+        open_regular_in_time(path)
     }
 
     fn fetch(

@@ -11,7 +11,9 @@ use wcprof_host::open::{OpenError, TargetFile, read_code_in_time};
 use wcprof_host::procfs::open;
 use wcprof_host::while_wanted;
 use wcprof_record::{NamedSnapshot, Recorded, TargetFiles, UnmappedFrames};
-use wcprof_symbols::{Cancel, JitCode, SymbolReport, jitdump_names, kernel_names, perf_map_names};
+use wcprof_symbols::{
+    Cancel, JitCode, JitNames, SymbolReport, jitdump_names, kernel_names, perf_map_names,
+};
 use wcprof_trace::model::{
     Frame, FrameId, LaterName, LocalNames, Module, ModuleId, ProcessId, SymbolFrame, SymbolTable,
     Tables,
@@ -157,7 +159,7 @@ pub(crate) fn kernel_functions(
         BufReader::with_capacity(BUFFER, cancel.reader(file)),
         &addresses,
     )?;
-    let named = ids.into_iter().zip(found.names);
+    let named = ids.into_iter().zip(found);
     let named = named.filter_map(|(id, name)| Some((id, vec![function(name?)])));
     Ok(named.collect())
 }
@@ -273,15 +275,6 @@ enum CodeFile {
     PerfMap,
 }
 
-/// What such a file has at addresses.
-struct CodeRead {
-    /// By address.
-    codes: Vec<Vec<JitCode>>,
-    /// Only a part was read.
-    cut: bool,
-    n_malformed: u64,
-}
-
 impl CodeFile {
     fn name(self) -> &'static str {
         match self {
@@ -290,31 +283,10 @@ impl CodeFile {
         }
     }
 
-    fn parse(self, input: impl BufRead, addresses: &[Avma]) -> anyhow::Result<CodeRead> {
+    fn parse(self, input: impl BufRead, addresses: &[Avma]) -> anyhow::Result<JitNames> {
         Ok(match self {
-            Self::Jitdump => {
-                let dump = jitdump_names(input, addresses)?;
-                CodeRead {
-                    codes: dump.codes,
-                    cut: dump.cut,
-                    n_malformed: dump.n_malformed,
-                }
-            }
-            Self::PerfMap => {
-                let map = perf_map_names(input, addresses)?;
-                let code = |name| JitCode {
-                    since: 0,
-                    function: function(name),
-                };
-                let codes = map.names.into_iter();
-                CodeRead {
-                    codes: codes
-                        .map(|name| name.into_iter().map(code).collect())
-                        .collect(),
-                    cut: map.cut,
-                    n_malformed: map.n_malformed,
-                }
-            }
+            Self::Jitdump => jitdump_names(input, addresses)?,
+            Self::PerfMap => perf_map_names(input, addresses)?,
         })
     }
 
@@ -324,7 +296,7 @@ impl CodeFile {
         file: Result<TargetFile, OpenError>,
         addresses: &Arc<[Avma]>,
         cancel: &Cancel,
-    ) -> anyhow::Result<CodeRead> {
+    ) -> anyhow::Result<JitNames> {
         let (addresses, cancel) = (Arc::clone(addresses), cancel.clone());
         let parse = move |file: TargetFile| {
             // A copy of a descriptor has the same position.
@@ -336,7 +308,7 @@ impl CodeFile {
     }
 
     /// Adds what a file has; a perf map's where nothing is known yet.
-    fn add(self, read: CodeRead, found: &mut [Vec<JitCode>], problems: &mut Vec<String>) {
+    fn add(self, read: JitNames, found: &mut [Vec<JitCode>], problems: &mut Vec<String>) {
         for (all, codes) in found.iter_mut().zip(read.codes) {
             if self == Self::Jitdump || all.is_empty() {
                 all.extend(codes);

@@ -61,15 +61,14 @@ impl ModuleFiles for Recorded<'_> {
     fn open(&self, module: &ModuleIdentity) -> Result<ModuleFile, OpenError> {
         let handle = |start| {
             let mut files = self.files_of(module);
-            let build_id = module.build_id.as_ref();
-            files.find_map(|files| Some((files, files.module(start, build_id)?)))
+            files.find_map(|files| files.module(start, module.build_id.as_ref()))
         };
         match module.start.and_then(handle) {
-            Some((files, Handle::File(file))) => {
-                let file = files.open_held(file);
-                file.map(ModuleFile::File)
+            Some(Handle::File(file)) => {
+                let file = file.duplicate().map(ModuleFile::File);
+                file.map_err(|e| NoFile::from(e).at(&module.path))
             }
-            Some((_, Handle::Bytes(bytes))) => Ok(ModuleFile::Bytes(bytes.clone())),
+            Some(Handle::Bytes(bytes)) => Ok(ModuleFile::Bytes(bytes.clone())),
             // It could not be opened while recording; the file of that name here is used only if
             // its build-id says that it is the same.
             None => files_in(self.1.as_ref()).open(module),

@@ -6,9 +6,10 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Component, Path};
 
 use rustix::fs::fstatfs;
+use rustix::io::Errno;
 use wcprof_types::Pid;
 
-use super::closing::{TargetFile, mount_id};
+use super::closing::{TargetFile, is_closing, mount_id};
 use super::copy::COPIED;
 use super::reason::{NoFile, OpenError};
 use super::regular::{Root, open_regular};
@@ -18,7 +19,7 @@ use crate::deadline::{Awaited, is_silent, silence, with_deadline};
 ///
 /// # Errors
 /// As that, or when its file system does not answer.
-pub fn open_regular_in_time(path: &Path) -> Result<File, OpenError> {
+pub fn open_regular_in_time(path: &Path) -> Result<TargetFile, OpenError> {
     open_in_time(folder(path), path, open_regular)
 }
 
@@ -26,7 +27,7 @@ pub fn open_regular_in_time(path: &Path) -> Result<File, OpenError> {
 ///
 /// # Errors
 /// As that, or when its file system does not answer.
-pub fn open_below_in_time(root: &Root, path: &Path) -> Result<File, OpenError> {
+pub fn open_below_in_time(root: &Root, path: &Path) -> Result<TargetFile, OpenError> {
     let number = root.as_fd().as_raw_fd().to_string();
     let below = Path::new(&number).join(path.strip_prefix("/").unwrap_or(path));
     let root = root.try_clone().map_err(|e| NoFile::from(e).at(path))?;
@@ -37,9 +38,10 @@ fn open_in_time(
     folder: u64,
     path: &Path,
     open: impl FnOnce(&Path) -> Result<File, OpenError> + Send + 'static,
-) -> Result<File, OpenError> {
+) -> Result<TargetFile, OpenError> {
     let own = path.to_owned();
-    let opened = with_deadline(Awaited::Host(folder), move || open(&own));
+    let open = move || open(&own).map(TargetFile::from);
+    let opened = with_deadline(Awaited::Host(folder), open);
     opened.unwrap_or_else(|| Err(NoFile::NoAnswer.at(path)))
 }
 
@@ -55,6 +57,26 @@ fn folder(path: &Path) -> u64 {
 /// [`COPIED`]: overlayfs, NFS, SMB (two), Ceph.
 const MAY_ASK: [u64; 5] = [0x794c_7630, 0x6969, 0xff53_4d42, 0xfe53_4d42, 0x00c3_6400];
 
+/// What a file system is, by its magic number.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct FileSystem(u64);
+
+impl FileSystem {
+    /// That of a file, which is asked.
+    pub(super) fn of(file: impl AsFd) -> Result<Self, Errno> {
+        Ok(Self(fstatfs(file)?.f_type as u64))
+    }
+
+    pub(super) fn is_copied(self) -> bool {
+        COPIED.contains(&self.0)
+    }
+
+    /// Whether it asks nobody.
+    pub(super) fn is_local(self) -> bool {
+        !self.is_copied() && !MAY_ASK.contains(&self.0)
+    }
+}
+
 /// A mount whose file system may ask a server.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Remote(u64);
@@ -62,9 +84,13 @@ pub struct Remote(u64);
 impl Remote {
     /// That of an open file, if it is one. Its file system is asked.
     pub fn of(file: &File) -> Option<Self> {
-        let magic = fstatfs(file).ok()?.f_type as u64;
-        let may_ask = COPIED.contains(&magic) || MAY_ASK.contains(&magic);
+        let may_ask = !FileSystem::of(file).ok()?.is_local();
         mount_id(file).filter(|_| may_ask).map(Self)
+    }
+
+    /// Whether a file on it is being closed.
+    pub fn is_closing(self) -> bool {
+        is_closing(self.0)
     }
 
     /// A child that read files on it did not get on, and has ended by now or is left behind: nobody waits for these files
@@ -101,17 +127,14 @@ pub fn read_code_in_time<T: Send + 'static>(
     do_in_time(Awaited::Code(mount), file, read)
 }
 
-/// Does something with a file on another thread. If it is left behind, it has the file no more.
+/// Does something with a file on another thread.
 pub(crate) fn do_in_time<T: Send + 'static>(
     awaited: Awaited,
     file: &TargetFile,
     work: impl FnOnce(TargetFile) -> T + Send + 'static,
 ) -> Result<T, NoFile> {
-    let copy = file.clone();
-    with_deadline(awaited, move || work(copy)).ok_or_else(|| {
-        file.clone().take_away();
-        NoFile::NoAnswer
-    })
+    let file = file.clone();
+    with_deadline(awaited, move || work(file)).ok_or(NoFile::NoAnswer)
 }
 
 #[cfg(test)]

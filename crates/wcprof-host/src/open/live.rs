@@ -2,18 +2,19 @@
 //! deleted or replaced files are right, and no path leads out of the target's root.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{fstat, major, minor};
 use wcprof_types::{Avma, Mapping, Pid};
 
-use super::closing::{Held, HeldFile, TargetFile, is_full};
-use super::copy::{copy, is_copied};
-use super::in_time::do_in_time;
+use super::closing::{TargetFile, is_full};
+use super::copy::copy;
+use super::in_time::{FileSystem, do_in_time};
 use super::reason::{NoFile, OpenError};
 use super::regular::{FileIdentity, Root, handle, open_handle};
 use crate::deadline::{Awaited, with_deadline};
@@ -59,6 +60,24 @@ pub struct LiveFiles {
     root: Option<Root>,
     /// By device, the file systems that it has mounted. One that is not known may be of any kind: it is newer, or gone.
     mounts: HashMap<(u32, u32), Mount>,
+    /// One look-up at a time: what does not answer holds one thread.
+    lookups: Mutex<()>,
+}
+
+/// A mapped file that is opened later: what is written to it until then is seen, also if it has been
+/// deleted.
+#[derive(Debug)]
+pub struct HeldFile {
+    held: Held,
+    /// In the target.
+    path: String,
+}
+
+#[derive(Debug)]
+enum Held {
+    File(TargetFile),
+    /// Made with `O_PATH`: neither the file's server nor its end is waited for.
+    Handle(OwnedFd),
 }
 
 /// A file that was opened, or its copy.
@@ -78,6 +97,7 @@ impl LiveFiles {
             // A root on a file server may be asked for.
             root: with_deadline(Awaited::Root(pid), move || Root::of_process(pid).ok()).flatten(),
             mounts: mounted_devices(&String::from_utf8_lossy(&mounts)),
+            lookups: Mutex::new(()),
         }
     }
 
@@ -89,7 +109,8 @@ impl LiveFiles {
     /// Device and inode of its root, if that is another folder than wcprof's: that of a container.
     pub fn own_root(&self) -> Option<(u64, u64)> {
         let own = fs::metadata("/").ok()?;
-        let root = fstat(self.root.as_ref()?).ok()?;
+        let root = self.root.as_ref()?.try_clone().ok()?;
+        let root = with_deadline(Awaited::Root(self.pid), move || fstat(root))?.ok()?;
         let root = (root.st_dev, root.st_ino);
         (root != (own.dev(), own.ino())).then_some(root)
     }
@@ -163,13 +184,9 @@ impl LiveFiles {
             let held = Held::Handle(handle);
             return Ok(HeldFile { held, path });
         }
-        let held = self.open_by_name(mapping).and_then(|opened| {
-            let own = path.clone();
-            let hold = move |file: TargetFile| file.hold(&own);
-            let held = do_in_time(self.awaited(mapping), &opened.file, hold)?;
-            Ok(held?)
-        });
-        held.map_err(|reason| reason.at(&path))
+        let opened = self.open_by_name(mapping).map_err(|e| e.at(&path))?;
+        let held = Held::File(opened.file);
+        Ok(HeldFile { held, path })
     }
 
     /// Opens a file that was held.
@@ -178,11 +195,7 @@ impl LiveFiles {
     /// As [`Self::open_mapping`].
     pub fn open_held(&self, file: &HeldFile) -> Result<TargetFile, OpenError> {
         let opened = match &file.held {
-            Held::File(held) => {
-                let copy = held.try_clone();
-                copy.map(|copy| TargetFile::local(copy.into()))
-                    .map_err(NoFile::from)
-            }
+            Held::File(held) => held.duplicate().map_err(NoFile::from),
             Held::Handle(handle) => {
                 let handle = handle.try_clone();
                 let opened = self.look_up(move || Ok(handle?));
@@ -233,17 +246,8 @@ impl LiveFiles {
     }
 
     fn open_handle(&self, handle: OwnedFd, mapping: &Mapping) -> Result<Opened, NoFile> {
-        let awaited = self.awaited(mapping);
         match self.mount(mapping) {
-            Some(Mount::Local) => {
-                let open = move || open_handle(&handle);
-                let (file, stat) = with_deadline(awaited, open).ok_or(NoFile::NoAnswer)??;
-                Ok(Opened {
-                    file: TargetFile::local(file),
-                    identity: FileIdentity::of(&stat),
-                })
-            }
-            Some(Mount::Overlay) => open_remote(awaited, || Ok(handle)),
+            Some(Mount::Local | Mount::Overlay) => open(self.awaited(mapping), || Ok(handle)),
             _ => self.look_up(|| Ok(handle)),
         }
     }
@@ -302,7 +306,8 @@ impl LiveFiles {
         &self,
         find: impl FnOnce() -> Result<OwnedFd, NoFile> + Send + 'static,
     ) -> Result<Opened, NoFile> {
-        open_remote(Awaited::Lookups(self.pid), find)
+        let _one = self.lookups.lock().unwrap_or_else(PoisonError::into_inner);
+        open(Awaited::Lookups(self.pid), find)
     }
 
     /// Whether a mapping begins like the file with these first bytes; `None` when that cannot be read any more.
@@ -314,20 +319,24 @@ impl LiveFiles {
     }
 }
 
-/// Opens what may be on a server that hangs.
-fn open_remote(
+/// Opens what is found, or copies it.
+fn open(
     awaited: Awaited,
     find: impl FnOnce() -> Result<OwnedFd, NoFile> + Send + 'static,
 ) -> Result<Opened, NoFile> {
     let open = || {
         let handle = find()?;
-        if is_full(&handle) {
-            return Err(NoFile::NoAnswer);
+        // What it is now: a device can be another one's since the mounts were read.
+        let system = FileSystem::of(&handle)?;
+        if !system.is_local() && is_full(&handle) {
+            return Err(NoFile::NotClosed);
         }
         let (file, stat) = open_handle(&handle)?;
-        let file = TargetFile::from(File::from(file));
-        let is_copied = is_copied(&file)?;
-        Ok((file, FileIdentity::of(&stat), is_copied))
+        let file = match system.is_local() {
+            true => TargetFile::local(file),
+            false => TargetFile::from(file),
+        };
+        Ok((file, FileIdentity::of(&stat), system.is_copied()))
     };
     let (file, identity, is_copied) = with_deadline(awaited, open).ok_or(NoFile::NoAnswer)??;
     let file = match is_copied {

@@ -56,6 +56,9 @@ pub enum NoFile {
     /// Who asks for it is left behind, or nobody asks again so soon.
     #[error("its file system did not answer in time")]
     NoAnswer,
+    /// Others on its mount, or on many mounts, are not closed yet.
+    #[error("too many other files still wait for file systems that do not answer")]
+    NotClosed,
     /// Nothing tells whether the file here is the one that was loaded.
     #[error("its module has no build-id, so the file here may be another one")]
     NoBuildId,
@@ -70,7 +73,7 @@ pub enum NoFile {
 impl NoFile {
     /// Whether there may be an answer later.
     pub fn is_silence(&self) -> bool {
-        matches!(self, Self::NoAnswer)
+        matches!(self, Self::NoAnswer | Self::NotClosed)
     }
 
     /// The error for this path.

@@ -275,8 +275,8 @@ fn read(path: &str, build_id: &BuildId) -> Option<Code> {
             (Source::Bytes(bytes), code)
         }
         path => {
-            let file = Arc::new(open_regular_in_time(Path::new(path)).ok()?);
-            let code = ModuleCode::read(Arc::clone(&file), usize::MAX);
+            let file = open_regular_in_time(Path::new(path)).ok()?;
+            let code = ModuleCode::read(file.clone(), usize::MAX);
             (Source::from_file(file).ok()?, code)
         }
     };

@@ -15,6 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use wcprof_host::open::{Remote, TargetFile, look_in_time};
+use wcprof_host::own_files::unnamed_file;
 use wcprof_host::while_wanted;
 use wcprof_types::BuildId;
 
@@ -22,7 +23,7 @@ use super::messages::{Reply, Request};
 use super::wire::{receive, send};
 use crate::cache::is_sound;
 use crate::cache_key::{CacheKey, stamp};
-use crate::debuginfod::{Artifact, check_free};
+use crate::debuginfod::Artifact;
 use crate::files::{ModuleFile, ModuleFiles, NoFile, OpenError};
 use crate::options::SymbolOptions;
 use crate::query::{ModuleQuery, ModuleSymbols};
@@ -93,9 +94,11 @@ impl Server<'_> {
         loop {
             let mut answering = None;
             let on_read = || answering = Some(Answering::new(&self.n_answering));
-            let Some((request, _)) = receive(socket, MAX_MESSAGE, on_read)? else {
+            let Some((request, file)) = receive(socket, MAX_MESSAGE, on_read)? else {
                 return Ok(());
             };
+            // It sends none, unless it was taken over.
+            drop(file.map(TargetFile::from));
             if let Some((reply, file)) = self.answer(request)? {
                 send(socket, &reply, file.as_ref().map(|file| file.as_fd()))?;
             }
@@ -246,17 +249,8 @@ fn hand_out(file: Result<TargetFile, NoFile>) -> (Reply, Option<TargetFile>) {
 
 /// A file for a table, if there is room for it.
 fn spill(size: u64) -> (Reply, Option<TargetFile>) {
-    let file = dwarf_stream::temporary_file().map_err(|error| error.to_string());
-    match file.and_then(|file| check_free(&file, size).map(|()| file)) {
-        Ok(file) => (Reply::File, Some(file.into())),
-        Err(reason) => {
-            let reply = Reply::NoFile {
-                is_not_found: false,
-                reason,
-            };
-            (reply, None)
-        }
-    }
+    let file = unnamed_file(size).map(TargetFile::local);
+    hand_out(file.map_err(NoFile::System))
 }
 
 fn is_elf(file: &File) -> bool {
@@ -267,7 +261,7 @@ fn is_elf(file: &File) -> bool {
 fn in_memory(bytes: &[u8]) -> io::Result<TargetFile> {
     let mut file = File::from(memfd_create("image", MemfdFlags::CLOEXEC)?);
     file.write_all(bytes)?;
-    Ok(TargetFile::local(file.into()))
+    Ok(TargetFile::local(file))
 }
 
 fn unsound(what: &str) -> io::Error {

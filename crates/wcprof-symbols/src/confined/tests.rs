@@ -39,7 +39,6 @@ impl NamingProcess for Thread {
             how: "ended in a test".to_owned(),
             is_silent: false,
             child: None,
-            is_left: false,
         }
     }
 }
@@ -329,7 +328,6 @@ impl NamingProcess for Stuck {
             how: "was left behind".to_owned(),
             is_silent: true,
             child: None,
-            is_left: false,
         }
     }
 

@@ -7,10 +7,9 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,13 +21,13 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl::{set_no_new_privs, set_pdeathsig};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
-use nix::time::{ClockId, clock_getcpuclockid};
 use nix::unistd::{Pid, Uid, chdir, chroot, fchdir};
 use seccompiler::SeccompCmpOp;
 use wcprof_capture::give_way;
-use wcprof_host::left;
+use wcprof_host::clock::process_cpu_ns;
 use wcprof_host::procfs::has_runnable_thread;
 use wcprof_host::sys::{has_users_of_host, keep_capabilities};
+use wcprof_host::{apart, left};
 use wcprof_symbols::{Confinement, Ended, NamingProcess, SymbolOptions, run_confined};
 
 use super::filter::{Filter, hide, prove};
@@ -221,18 +220,20 @@ pub(crate) fn start(
     pace: Option<Pace>,
 ) -> io::Result<Box<dyn NamingProcess>> {
     let (memory, threads) = (options.max_memory.to_string(), options.threads.to_string());
-    let args = ["confined-names", &memory, &threads].map(OsStr::new);
     if !left::has_room() {
         return Err(io::Error::new(
             io::ErrorKind::ResourceBusy,
             "too many others wait for file systems that do not answer",
         ));
     }
-    let child = process::command(&args)
-        .stdin(Stdio::from(OwnedFd::from(socket)))
+    let child = apart(Some(socket.as_fd()), move |socket| {
+        let args = ["confined-names", &memory, &threads].map(OsStr::new);
+        let mut command = process::command(&args);
         // Signals of the terminal are for wcprof: the first Ctrl-C ends the recording alone.
-        .process_group(0)
-        .spawn()?;
+        command.process_group(0);
+        let child = socket.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput));
+        child.and_then(|socket| command.stdin(socket).spawn())
+    })??;
     let pid = Pid::from_raw(child.id().cast_signed());
     if pace.is_some() {
         // Before it is told what to do. Without that it has its pace.
@@ -240,7 +241,6 @@ pub(crate) fn start(
     }
     Ok(Box::new(Namer {
         pid,
-        clock: clock_getcpuclockid(pid).ok(),
         pace,
         rest: Mutex::new(Rest::new()),
         is_silent: AtomicBool::new(false),
@@ -295,8 +295,6 @@ impl Rest {
 struct Namer {
     /// Its end is waited for by [`NamingProcess::end`]: until then the number is its own.
     pid: Pid,
-    /// Of its CPU time.
-    clock: Option<ClockId>,
     pace: Option<Pace>,
     rest: Mutex<Rest>,
     /// It did not get on.
@@ -324,10 +322,10 @@ impl NamingProcess for Namer {
     }
 
     fn tick(&self, is_answered: bool) -> bool {
-        let Some(taken) = self.clock.and_then(|clock| clock.now().ok()) else {
+        let child = wcprof_types::Pid(self.pid.as_raw());
+        let Ok(taken) = process_cpu_ns(child).map(Duration::from_nanos) else {
             return true;
         };
-        let taken = Duration::from(taken);
         let is_stopped = self.pace.is_some_and(|pace| !pace.permits(taken));
         if self.pace.is_some() {
             let signal = match is_stopped {
@@ -341,7 +339,7 @@ impl NamingProcess for Namer {
             return true;
         }
         // It may have no CPU.
-        let waits = !has_runnable_thread(wcprof_types::Pid(self.pid.as_raw()));
+        let waits = !has_runnable_thread(child);
         rest.is_too_long(taken, !waits);
         self.is_silent.fetch_or(waits, Ordering::Relaxed);
         !waits
@@ -355,7 +353,8 @@ impl NamingProcess for Namer {
             _ => None,
         };
         let is_silent = self.is_silent.load(Ordering::Relaxed);
-        let is_left = matches!(status, Ok(None));
+        // Else it only has no CPU.
+        let is_left = matches!(status, Ok(None)) && !has_runnable_thread(child);
         let how = match (
             signal.and_then(|signal| Signal::try_from(signal).ok()),
             status,
@@ -377,8 +376,7 @@ impl NamingProcess for Namer {
         Ended {
             how,
             is_silent,
-            child: Some(child),
-            is_left,
+            child: (is_silent || is_left).then_some(child),
         }
     }
 }

@@ -21,10 +21,9 @@ use msgr_crypto::calibration::Calibration;
 use msgr_crypto_ffi::Library;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
-use wcprof_host::Target;
-use wcprof_host::left;
 use wcprof_host::open::open_regular;
 use wcprof_host::procfs::{parse_schedstat, read_file};
+use wcprof_host::{Target, apart, left};
 use wcprof_perf::uprobe::{CryptoModule, UprobeError, find_crypto_modules};
 use wcprof_text::terminal_name;
 use wcprof_types::Pid;
@@ -113,16 +112,19 @@ fn refuse_deleted(path: &str) -> Result<(), Failure> {
 
 fn confined(target: &Target, path: &str) -> Result<Calibration, Failure> {
     let pid = target.pid().0.to_string();
-    let args = ["confined-calibrate", &pid, path].map(OsStr::new);
-    let mut child = process::command(&args)
-        .stdout(Stdio::piped())
-        .spawn()
+    let own = path.to_owned();
+    let run = move |_| {
+        let args = ["confined-calibrate", &pid, &own].map(OsStr::new);
+        let mut child = process::command(&args).stdout(Stdio::piped()).spawn()?;
+        let answer = read_answer(&mut child);
+        // It may hang, or have left.
+        let status = left::end(Pid(child.id().cast_signed()), END_TIMEOUT);
+        anyhow::Ok((answer?, status.ok().flatten()))
+    };
+    let (answer, status) = apart(None, run)
+        .map_err(anyhow::Error::from)
+        .flatten()
         .context("failed to start the confined process")?;
-    let answer = read_answer(&mut child);
-    // It may hang, or have left.
-    let status = left::end(Pid(child.id().cast_signed()), END_TIMEOUT);
-    let status = status.ok().flatten();
-    let answer = answer?;
     let refused = |reason: String| {
         let error = anyhow!("failed to calibrate `{}`: {reason}", terminal_name(path));
         let hint = "`--lib PATH` measures a library that you trust with your own rights";

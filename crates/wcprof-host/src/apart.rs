@@ -1,0 +1,119 @@
+//! Child processes that inherit no file of a target.
+//!
+//! A child closes all that it inherits before the program that it executes begins (`do_close_on_exec`, `fs/file.c`), and a file
+//! server may be asked for it (`fuse_flush`, `fs/fuse/file.c`): one that does not answer would hold the child, and whoever
+//! waits for its beginning. So a thread starts them whose table of descriptors is from before any such file was opened.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+
+use rustix::io::fcntl_dupfd_cloexec;
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+
+/// `include/uapi/linux/close_range.h`
+const CLOSE_RANGE_UNSHARE: u32 = 2;
+/// After input, output and messages.
+const FIRST: i32 = 3;
+
+type Work = Box<dyn FnOnce() + Send>;
+
+/// Starts the thread. Later, files that are open already are inherited.
+pub(crate) fn prepare() -> Option<&'static Sender<Work>> {
+    static STARTER: OnceLock<Option<Sender<Work>>> = OnceLock::new();
+    let start = || {
+        let (to, work) = channel::<Work>();
+        let (ready, waits) = channel::<()>();
+        let thread = thread::Builder::new().name("wcprof-starts".to_owned());
+        let run = move || {
+            leave_table();
+            drop(ready);
+            work.iter().for_each(|work| work());
+        };
+        thread.spawn(run).ok()?;
+        let _ = waits.recv();
+        Some(to)
+    };
+    STARTER.get_or_init(start).as_ref()
+}
+
+/// Does work on a thread that has a table of descriptors of its own, where the kernel has that (Linux 5.9) and permits it. The
+/// work may use no descriptor of this process but the one that it is given, and none of its own leaves it. Its children
+/// are those of that thread, which does not end before the process.
+///
+/// # Errors
+/// When there is no such thread.
+pub fn apart<T: Send + 'static>(
+    given: Option<BorrowedFd<'_>>,
+    work: impl FnOnce(Option<OwnedFd>) -> T + Send + 'static,
+) -> io::Result<T> {
+    let number = given.map(|given| given.as_raw_fd());
+    let (to, done) = channel();
+    let work: Work = Box::new(move || {
+        let _ = to.send(work(number.and_then(take)));
+    });
+    let starter = prepare().ok_or(io::ErrorKind::ResourceBusy)?;
+    let sent = starter.send(work);
+    sent.map_err(|_| io::ErrorKind::BrokenPipe)?;
+    done.recv().map_err(io::Error::other)
+}
+
+/// A copy of a descriptor of this process in the table of this thread.
+fn take(number: i32) -> Option<OwnedFd> {
+    // SAFETY: its owner waits until it has been taken. In a table of its own this thread has none of that number.
+    let shared = || unsafe { BorrowedFd::borrow_raw(number) };
+    of_process(number).or_else(|| fcntl_dupfd_cloexec(shared(), FIRST).ok())
+}
+
+fn of_process(number: i32) -> Option<OwnedFd> {
+    // Its first thread has the table of the process.
+    let process = pidfd_open(getpid(), PidfdFlags::empty()).ok()?;
+    pidfd_getfd(process, number, PidfdGetfdFlags::empty()).ok()
+}
+
+/// Gives this thread a table with nothing but input, output and messages, if it can take others into it.
+fn leave_table() {
+    let is_possible = || {
+        let process = pidfd_open(getpid(), PidfdFlags::empty()).ok()?;
+        of_process(process.as_raw_fd())
+    };
+    if is_possible().is_some() {
+        // SAFETY: other threads keep theirs, and this one has no descriptor yet. Refused, it shares theirs.
+        unsafe { libc::syscall(libc::SYS_close_range, FIRST, u32::MAX, CLOSE_RANGE_UNSHARE) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{File, read_link};
+    use std::io::Read;
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    /// Check that the work has the descriptor that it is given, and no other one.
+    #[test]
+    fn table() {
+        prepare();
+        let others = tempfile::tempfile().unwrap();
+        let (mut reader, writer) = io::pipe().unwrap();
+        let number = others.as_raw_fd();
+        let work = move |given: Option<OwnedFd>| {
+            let mut given = File::from(given.unwrap());
+            io::Write::write_all(&mut given, b"given").unwrap();
+            read_link(format!("/proc/thread-self/fd/{number}")).ok()
+        };
+        let before = read_link(format!("/proc/thread-self/fd/{number}")).unwrap();
+        let seen = apart(Some(writer.as_fd()), work).unwrap();
+        drop(writer);
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "given");
+        // SAFETY: changes nothing.
+        let is_known = unsafe { libc::syscall(libc::SYS_close_range, u32::MAX, u32::MAX, 0) } == 0;
+        assert_eq!(seen.as_ref() != Some(&before), is_known, "{seen:?}");
+        assert!(apart(None, |given| given.is_none()).unwrap());
+    }
+}
