@@ -4,6 +4,7 @@
 //! server may be asked for it (`fuse_flush`, `fs/fuse/file.c`): one that does not answer would hold the child, and whoever
 //! waits for its beginning. So a thread starts them whose table of descriptors is from before any such file was opened.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
@@ -20,6 +21,11 @@ const FIRST: i32 = 3;
 
 type Work = Box<dyn FnOnce() + Send>;
 
+thread_local! {
+    /// Whether this thread has a table of its own.
+    static IS_APART: Cell<bool> = const { Cell::new(false) };
+}
+
 /// Starts the thread. Later, files that are open already are inherited.
 pub(crate) fn prepare() -> Option<&'static Sender<Work>> {
     static STARTER: OnceLock<Option<Sender<Work>>> = OnceLock::new();
@@ -28,7 +34,8 @@ pub(crate) fn prepare() -> Option<&'static Sender<Work>> {
         let (ready, waits) = channel::<()>();
         let thread = thread::Builder::new().name("wcprof-starts".to_owned());
         let run = move || {
-            leave_table();
+            block_signals();
+            IS_APART.set(leave_table());
             drop(ready);
             work.iter().for_each(|work| work());
         };
@@ -40,8 +47,8 @@ pub(crate) fn prepare() -> Option<&'static Sender<Work>> {
 }
 
 /// Does work on a thread that has a table of descriptors of its own, where the kernel has that (Linux 5.9) and permits it. The
-/// work may use no descriptor of this process but the one that it is given, and none of its own leaves it. Its children
-/// are those of that thread, which does not end before the process.
+/// work may use no descriptor of this process but the one that it is given, none of its own leaves it, and it waits for nothing.
+/// Its children are those of that thread, which does not end before the process; they have to unblock SIGXCPU.
 ///
 /// # Errors
 /// When there is no such thread.
@@ -54,7 +61,7 @@ pub fn apart<T: Send + 'static>(
     let work: Work = Box::new(move || {
         let _ = to.send(work(number.and_then(take)));
     });
-    let starter = prepare().ok_or(io::ErrorKind::ResourceBusy)?;
+    let starter = prepare().ok_or_else(|| io::Error::other("there can be no more threads"))?;
     let sent = starter.send(work);
     sent.map_err(|_| io::ErrorKind::BrokenPipe)?;
     done.recv().map_err(io::Error::other)
@@ -62,9 +69,12 @@ pub fn apart<T: Send + 'static>(
 
 /// A copy of a descriptor of this process in the table of this thread.
 fn take(number: i32) -> Option<OwnedFd> {
-    // SAFETY: its owner waits until it has been taken. In a table of its own this thread has none of that number.
-    let shared = || unsafe { BorrowedFd::borrow_raw(number) };
-    of_process(number).or_else(|| fcntl_dupfd_cloexec(shared(), FIRST).ok())
+    if IS_APART.get() {
+        return of_process(number);
+    }
+    // SAFETY: its owner waits until it has been taken.
+    let shared = unsafe { BorrowedFd::borrow_raw(number) };
+    fcntl_dupfd_cloexec(shared, FIRST).ok()
 }
 
 fn of_process(number: i32) -> Option<OwnedFd> {
@@ -73,16 +83,30 @@ fn of_process(number: i32) -> Option<OwnedFd> {
     pidfd_getfd(process, number, PidfdGetfdFlags::empty()).ok()
 }
 
+/// A handler would write to a descriptor that this thread does not have. Children have the same mask.
+fn block_signals() {
+    let of_front = libc::SIGRTMIN()..=libc::SIGRTMAX();
+    // SAFETY: a set of signals is numbers, and is this function's.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        for signal in of_front.chain([libc::SIGXCPU]) {
+            libc::sigaddset(&mut set, signal);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+    }
+}
+
 /// Gives this thread a table with nothing but input, output and messages, if it can take others into it.
-fn leave_table() {
+fn leave_table() -> bool {
     let is_possible = || {
         let process = pidfd_open(getpid(), PidfdFlags::empty()).ok()?;
         of_process(process.as_raw_fd())
     };
-    if is_possible().is_some() {
-        // SAFETY: other threads keep theirs, and this one has no descriptor yet. Refused, it shares theirs.
-        unsafe { libc::syscall(libc::SYS_close_range, FIRST, u32::MAX, CLOSE_RANGE_UNSHARE) };
-    }
+    // SAFETY: other threads keep theirs, and this one has no descriptor yet. Refused, it shares theirs.
+    let leave =
+        || unsafe { libc::syscall(libc::SYS_close_range, FIRST, u32::MAX, CLOSE_RANGE_UNSHARE) };
+    is_possible().is_some() && leave() == 0
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use wcprof_types::{Pid, Tid};
 
 use crate::clock::thread_cpu_ns;
 use crate::left;
+use crate::open::was_full;
 use crate::procfs::{is_runnable, read_file};
 
 /// What answers does within microseconds, or after reading a page from a disk.
@@ -176,6 +177,16 @@ pub fn new_silences() -> Vec<String> {
                  there is missing"
             ));
         }
+    }
+    static FULL: Once = Once::new();
+    if was_full() {
+        FULL.call_once(|| {
+            said.push(
+                "servers of very many files do not answer when these are closed: until they do, wcprof opens no more there, or \
+                 on no server, so that names and stacks may be missing"
+                    .to_owned(),
+            );
+        });
     }
     if IS_EXHAUSTED.load(Ordering::Relaxed) {
         ONCE.call_once(|| {

@@ -10,9 +10,11 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use super::file_system::FileSystem;
 use crate::procfs::read_file;
 
 /// Files of one mount that may wait to be closed: beyond this no more are opened there.
@@ -20,6 +22,9 @@ const MAX_WAITING: usize = 256;
 /// Mounts with such files, each of which has a thread: beyond this none are opened on any.
 const MAX_MOUNTS: usize = 64;
 const STACK_SIZE: usize = 64 << 10;
+
+/// A file was not opened for these.
+static WAS_FULL: AtomicBool = AtomicBool::new(false);
 
 /// Files that are to be closed, by mount.
 static CLOSING: Mutex<BTreeMap<u64, Waiting>> = Mutex::new(BTreeMap::new());
@@ -53,6 +58,12 @@ impl TargetFile {
     fn new(file: File, is_local: bool) -> Self {
         let file = ManuallyDrop::new(file);
         Self(Arc::new(Inner { file, is_local }))
+    }
+
+    /// The same where its file system says which. That is asked.
+    pub fn of(file: File) -> Self {
+        let is_local = FileSystem::of(&file).is_ok_and(FileSystem::is_local);
+        Self::new(file, is_local)
     }
 
     /// Whether nobody is asked when it is closed.
@@ -101,10 +112,17 @@ impl Drop for Inner {
 
 /// Whether files on the mount of this one, or on many, do not come to their end, so that it should not be opened.
 pub(super) fn is_full(file: &impl AsRawFd) -> bool {
-    let closing = closing();
     let mount = mount_id(file).unwrap_or_default();
+    let closing = closing();
     let waiting = closing.get(&mount).map_or(0, |w| w.files.len());
-    waiting >= MAX_WAITING || closing.len() >= MAX_MOUNTS
+    let is_full = waiting >= MAX_WAITING || closing.len() >= MAX_MOUNTS;
+    WAS_FULL.fetch_or(is_full, Ordering::Relaxed);
+    is_full
+}
+
+/// Whether a file was not opened for this, since that was last asked.
+pub(crate) fn was_full() -> bool {
+    WAS_FULL.swap(false, Ordering::Relaxed)
 }
 
 /// Whether a file of this mount is being closed.
@@ -117,10 +135,10 @@ fn close(file: File) {
     let mut closing = closing();
     let waiting = closing.entry(mount).or_default();
     waiting.files.push(file);
-    if !waiting.has_thread {
+    // Those for which there could be no thread are tried again.
+    for (&mount, waiting) in closing.iter_mut().filter(|(_, w)| !w.has_thread) {
         let thread = thread::Builder::new().name("wcprof-closes".to_owned());
         let thread = thread.stack_size(STACK_SIZE);
-        // Without a thread they wait for the next file.
         waiting.has_thread = thread.spawn(move || close_all(mount)).is_ok();
     }
 }

@@ -5,12 +5,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Component, Path};
 
-use rustix::fs::fstatfs;
-use rustix::io::Errno;
 use wcprof_types::Pid;
 
 use super::closing::{TargetFile, is_closing, mount_id};
-use super::copy::COPIED;
+use super::file_system::FileSystem;
 use super::reason::{NoFile, OpenError};
 use super::regular::{Root, open_regular};
 use crate::deadline::{Awaited, is_silent, silence, with_deadline};
@@ -51,30 +49,6 @@ fn folder(path: &Path) -> u64 {
     let names = path.components().filter(|c| *c != Component::RootDir);
     names.take(2).for_each(|name| name.hash(&mut hasher));
     hasher.finish()
-}
-
-/// Of magic numbers (`include/uapi/linux/magic.h`, `fs/nfs`, `fs/smb`), those of file systems that may ask a server, beside
-/// [`COPIED`]: overlayfs, NFS, SMB (two), Ceph.
-const MAY_ASK: [u64; 5] = [0x794c_7630, 0x6969, 0xff53_4d42, 0xfe53_4d42, 0x00c3_6400];
-
-/// What a file system is, by its magic number.
-#[derive(Copy, Clone, Debug)]
-pub(super) struct FileSystem(u64);
-
-impl FileSystem {
-    /// That of a file, which is asked.
-    pub(super) fn of(file: impl AsFd) -> Result<Self, Errno> {
-        Ok(Self(fstatfs(file)?.f_type as u64))
-    }
-
-    pub(super) fn is_copied(self) -> bool {
-        COPIED.contains(&self.0)
-    }
-
-    /// Whether it asks nobody.
-    pub(super) fn is_local(self) -> bool {
-        !self.is_copied() && !MAY_ASK.contains(&self.0)
-    }
 }
 
 /// A mount whose file system may ask a server.

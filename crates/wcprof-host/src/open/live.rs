@@ -14,7 +14,8 @@ use wcprof_types::{Avma, Mapping, Pid};
 
 use super::closing::{TargetFile, is_full};
 use super::copy::copy;
-use super::in_time::{FileSystem, do_in_time};
+use super::file_system::FileSystem;
+use super::in_time::do_in_time;
 use super::reason::{NoFile, OpenError};
 use super::regular::{FileIdentity, Root, handle, open_handle};
 use crate::deadline::{Awaited, with_deadline};

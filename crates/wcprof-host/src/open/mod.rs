@@ -14,12 +14,14 @@
 
 mod closing;
 mod copy;
+mod file_system;
 mod in_time;
 mod live;
 mod reason;
 mod regular;
 
 pub use closing::TargetFile;
+pub(crate) use closing::was_full;
 pub(crate) use in_time::do_in_time;
 pub use in_time::{
     Remote, look_in_time, open_below_in_time, open_regular_in_time, read_code_in_time,

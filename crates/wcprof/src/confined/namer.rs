@@ -65,6 +65,7 @@ const CALLS: &[i64] = &[
     libc::SYS_shutdown,
     libc::SYS_write,
     libc::SYS_fcntl,
+    libc::SYS_fstatfs,
     libc::SYS_set_robust_list,
 ];
 
@@ -79,7 +80,7 @@ pub struct NamerArgs {
 
 /// Runs in the confined process.
 pub fn run(args: &NamerArgs) -> Result<(), Failure> {
-    rights::close_files()?;
+    rights::leave_parent()?;
     let socket = io::stdin().as_fd().try_clone_to_owned();
     let socket = UnixStream::from(socket.map_err(Failure::from)?);
     let limits = Limits::new(args);
