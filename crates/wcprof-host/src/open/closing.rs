@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use super::file_system::FileSystem;
+use super::reason::NoFile;
 use crate::procfs::read_file;
 
 /// Files of one mount that may wait to be closed: beyond this no more are opened there.
@@ -115,14 +116,18 @@ pub(super) fn is_full(file: &impl AsRawFd) -> bool {
     let mount = mount_id(file).unwrap_or_default();
     let closing = closing();
     let waiting = closing.get(&mount).map_or(0, |w| w.files.len());
-    let is_full = waiting >= MAX_WAITING || closing.len() >= MAX_MOUNTS;
-    WAS_FULL.fetch_or(is_full, Ordering::Relaxed);
-    is_full
+    waiting >= MAX_WAITING || closing.len() >= MAX_MOUNTS
 }
 
-/// Whether a file was not opened for this, since that was last asked.
+/// Notes that a file is not opened for this.
+pub(super) fn not_opened() -> NoFile {
+    WAS_FULL.store(true, Ordering::Relaxed);
+    NoFile::NotClosed
+}
+
+/// Whether one was not.
 pub(crate) fn was_full() -> bool {
-    WAS_FULL.swap(false, Ordering::Relaxed)
+    WAS_FULL.load(Ordering::Relaxed)
 }
 
 /// Whether a file of this mount is being closed.

@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use rustix::fs::{fstat, major, minor};
 use wcprof_types::{Avma, Mapping, Pid};
 
-use super::closing::{TargetFile, is_full};
+use super::closing::{TargetFile, is_full, not_opened};
 use super::copy::copy;
 use super::file_system::FileSystem;
 use super::in_time::do_in_time;
@@ -330,7 +330,7 @@ fn open(
         // What it is now: a device can be another one's since the mounts were read.
         let system = FileSystem::of(&handle)?;
         if !system.is_local() && is_full(&handle) {
-            return Err(NoFile::NotClosed);
+            return Err(not_opened());
         }
         let (file, stat) = open_handle(&handle)?;
         let file = match system.is_local() {
