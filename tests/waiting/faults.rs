@@ -2,14 +2,16 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use tempfile::TempDir;
 use wcprof_testkit::{
     Attach, Engine, RemoteProcess, Variant, children, fixture, interrupt, read_trace,
-    thread_capabilities, wait_until, wcprof,
+    thread_capabilities, wcprof,
 };
 use wcprof_trace::Ending;
 
@@ -129,11 +131,17 @@ impl Work {
             .stderr(stderr)
             .spawn()
             .expect("wcprof starts");
-        let mut status = None;
-        wait_until("it does nothing", || {
+        let (mut status, begin) = (None, Instant::now());
+        while status.is_none() && !self.is_done(path, &child) {
+            assert!(
+                begin.elapsed() < Duration::from_secs(60),
+                "{self:?}, {fault}: it does nothing: {:?}, {}",
+                waits(&child),
+                said(path)
+            );
+            thread::sleep(Duration::from_millis(1));
             status = child.try_wait().expect("it can be waited for");
-            (status.is_some() || self.is_done(path, &child)).then_some(())
-        });
+        }
         let status = status.unwrap_or_else(|| {
             interrupt(&child);
             child.wait().expect("it can be waited for")
@@ -176,6 +184,16 @@ impl Work {
         let has_page = self != Self::Attach || path("t.svg").exists();
         assert!(*code != Some(0) || has_page, "{what}");
     }
+}
+
+/// Threads of wcprof, and where they are in the kernel.
+fn waits(wcprof: &Child) -> Vec<String> {
+    let worker = children(wcprof.id() as i32).into_iter();
+    let folders = worker.flat_map(|pid| fs::read_dir(format!("/proc/{pid}/task")));
+    let tasks = folders.flatten().flatten().map(|task| task.path());
+    let text = |task: &Path, name| fs::read_to_string(task.join(name)).unwrap_or_default();
+    let state = |task: PathBuf| format!("{} {}", text(&task, "comm").trim(), text(&task, "wchan"));
+    tasks.map(state).collect()
 }
 
 fn said(folder: &Path) -> String {
