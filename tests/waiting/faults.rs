@@ -1,17 +1,16 @@
 //! Calls of the system that fail once while wcprof records.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use tempfile::TempDir;
 use wcprof_testkit::{
     Attach, Engine, RemoteProcess, Variant, children, fixture, interrupt, read_trace,
-    thread_capabilities, wcprof,
+    thread_capabilities, wait_until, wcprof,
 };
 use wcprof_trace::Ending;
 
@@ -131,17 +130,16 @@ impl Work {
             .stderr(stderr)
             .spawn()
             .expect("wcprof starts");
-        let (mut status, begin) = (None, Instant::now());
-        while status.is_none() && !self.is_done(path, &child) {
-            assert!(
-                begin.elapsed() < Duration::from_secs(60),
-                "{self:?}, {fault}: it does nothing: {:?}, {}",
-                waits(&child),
-                said(path)
-            );
-            thread::sleep(Duration::from_millis(1));
+        let mut status = None;
+        let pid = child.id();
+        let nothing = fmt::from_fn(|f| {
+            let (waits, said) = (waits(pid), said(path));
+            write!(f, "{self:?}, {fault}: it does nothing: {waits:?}, {said}")
+        });
+        wait_until(nothing, || {
             status = child.try_wait().expect("it can be waited for");
-        }
+            (status.is_some() || self.is_done(path, &child)).then_some(())
+        });
         let status = status.unwrap_or_else(|| {
             interrupt(&child);
             child.wait().expect("it can be waited for")
@@ -187,8 +185,8 @@ impl Work {
 }
 
 /// Threads of wcprof, and where they are in the kernel.
-fn waits(wcprof: &Child) -> Vec<String> {
-    let worker = children(wcprof.id() as i32).into_iter();
+fn waits(wcprof: u32) -> Vec<String> {
+    let worker = children(wcprof as i32).into_iter();
     let folders = worker.flat_map(|pid| fs::read_dir(format!("/proc/{pid}/task")));
     let tasks = folders.flatten().flatten().map(|task| task.path());
     let text = |task: &Path, name| fs::read_to_string(task.join(name)).unwrap_or_default();

@@ -1,6 +1,7 @@
 //! The state of a target in `/proc`, read while wcprof observes it.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -101,7 +102,7 @@ pub fn wait_for_run_time(pid: i32, tid: i32) {
 
 /// Look once a millisecond until something is found; panics with `otherwise` after a minute.
 #[track_caller]
-pub fn wait_until<T>(otherwise: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub fn wait_until<T>(otherwise: impl Display, mut look: impl FnMut() -> Option<T>) -> T {
     let begin = Instant::now();
     loop {
         if let Some(found) = look() {
