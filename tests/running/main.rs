@@ -3,6 +3,7 @@
 //! `tests/README.md` has the table of which assertions hold for which engine.
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod cpu;
 mod demo;
 mod operations;
@@ -20,6 +21,7 @@ wcprof_testkit::engine_tests! {
         cpu::vcpu: "Check that a spinning vCPU is a guest and a halted one is idle.",
     }
     any {
+        ahead::names_ahead: "Check that inline functions are looked up while a recording runs, and that it ends with them.",
         cpu::churn_saturated: "Check the same as churn while something else wants both CPUs.",
         operations::counted: "Check operations, their latency and their CPU time against the process's own counters.",
         operations::misbehaves: "Check that an admin socket which hangs, floods or lies leaves the recording whole, with one reason.",

@@ -1,7 +1,7 @@
 //! How a recording ends when it does not end by its duration.
 
-use std::fs::{read_dir, rename};
-use std::process::{Child, Stdio};
+use std::fs::rename;
+use std::process::Child;
 
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
@@ -11,7 +11,7 @@ use wcprof_trace::model::Span;
 
 use wcprof_testkit::{
     Attach, Engine, Recording, RemoteProcess, Variant, fixture, has_capability, interrupt,
-    read_trace, skip, text, wait_for_trace, wait_for_write, wait_until, worker,
+    read_trace, skip, text, wait_for_trace, wait_for_write, worker,
 };
 
 /// Record for ever, do something to the target or to wcprof after a second, and take what comes.
@@ -137,32 +137,6 @@ pub(crate) fn interrupted(engine: Engine) {
     assert_kept(&recording, "interrupted", "waiter", "waiter");
     let observed = recording.trace().0.tables.stats.duration.0;
     assert!(observed >= 1_000_000_000, "{observed} ns until Ctrl-C");
-}
-
-pub(crate) fn names_ahead(engine: Engine) {
-    let folder = tempfile::tempdir().expect("temporary folder");
-    // It has enough DWARF to be worth a cache, and so little that the CPU time which nobody else wants will do.
-    let target = RemoteProcess::start(&fixture("names.rs", Variant::NoFramePointers));
-    let child = Attach::new(engine, target.pid())
-        .seconds(0.0)
-        .command(&folder.path().join("a.wct"))
-        .env("XDG_CACHE_HOME", folder.path())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("wcprof starts");
-    let kept = || {
-        let mut files = read_dir(folder.path().join("wcprof")).ok()?.flatten();
-        files.find(|file| file.path().extension().is_some_and(|e| e == "wcprof-names"))
-    };
-    wait_until("no names are looked up while it records", kept);
-    interrupt(&child);
-    let output = child.wait_with_output().expect("wcprof ends");
-    assert!(output.status.success(), "{output:?}");
-    let (trace, ending) = read_trace(&folder.path().join("a.wct"));
-    assert_eq!(ending, Ending::Clean);
-    let symbols = trace.tables.names.symbols.expect("it has names");
-    assert!(symbols.frames.values().flatten().any(|f| f.inlined));
 }
 
 /// Check that wcprof reads what it recorded, whatever somebody else puts in its place meanwhile.

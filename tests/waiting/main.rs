@@ -65,7 +65,6 @@ wcprof_testkit::engine_tests! {
         keep::last_signals: "Check that SIGHUP, SIGQUIT and SIGTERM write the last time, and end the recorder.",
         keep::trigger: "Check that threads which begin to wait for a lock trigger one file, with the time before.",
         keep::local_names: "Check that conditions know names of JIT code and of the vdso, and names that are not there do not hold.",
-        life::names_ahead: "Check that inline functions are looked up while a recording runs, and that it ends with them.",
         life::interrupted: "Check that Ctrl-C ends a recording early and loses nothing.",
         jit::hung_file_system: "Check that a file system that never answers does not hold up the end.",
     }

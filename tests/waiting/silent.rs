@@ -234,6 +234,32 @@ fn leaving() {
     assert!(said.contains(named) && !said.contains("libc.so"), "{said}");
 }
 
+/// Check that a recording, and the process that makes names, do not wait for a module on overlayfs whose server answers
+/// all but its closing.
+#[test]
+fn closing() {
+    if let Some(reason) = no_layers() {
+        return skip("closing", reason);
+    }
+    let program =
+        fs::read(fixture("spin.c", Variant::NoFramePointers)).expect("the fixture is there");
+    let (mut silent, _folder) = above(("closing", &program), "closing", |_, file| file.to_owned());
+    let attach = Attach::new(Engine::ProcfsOnly, silent.target.pid()).seconds(1.0);
+    let (recording, is_in_time) = silent.guard(|| attach.run());
+    let said = recording.said();
+    assert!(is_in_time, "wcprof waited: {said}");
+    recording.assert_sound(Engine::ProcfsOnly);
+    let folded = recording.folded();
+    let thread = folded.thread("perf-closing.ma");
+    assert!(
+        thread.chain(&["main"]).total() > 0,
+        "{}\n{said}",
+        thread.show()
+    );
+    let server = silent.answering.as_mut().expect("it was started");
+    assert!(server.mark().get("taken") > 0, "nothing was closed");
+}
+
 /// Check that of a program on FUSE which several processes run one copy is held.
 #[test]
 fn shared_copy() {

@@ -58,4 +58,3 @@ pub use cancel::Cancel;
 pub use error::DwarfError;
 pub use files::{DwarfFiles, SplitFile, SplitFiles};
 pub use lookup::{DwarfFrame, DwarfFrames, look_up};
-pub use table::temporary_file;

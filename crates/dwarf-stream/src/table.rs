@@ -24,7 +24,7 @@ const MAX_SPILL: u64 = 8 << 30;
 pub(crate) type NewFile = dyn Fn(u64) -> io::Result<File> + Send + Sync;
 
 /// An empty file that goes away with its descriptor.
-pub fn temporary_file() -> io::Result<File> {
+pub(crate) fn temporary_file() -> io::Result<File> {
     // `/tmp` comes last, since it is often in memory.
     tempfile::tempfile_in("/var/tmp").or_else(|_| tempfile::tempfile())
 }

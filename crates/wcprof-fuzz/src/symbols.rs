@@ -8,9 +8,9 @@ use dwarf_stream::elf::ElfFile;
 use dwarf_stream::{Budget, DwarfFiles, look_up};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use wcprof_symbols::{
-    FunctionStarts, Inlines, MAX_NAME_CHARS, ModuleFile, ModuleFiles, ModuleIdentity, ModuleQuery,
-    ModuleReport, NoFile, OpenError, SymbolOptions, jitdump_names, kernel_names, perf_map_names,
-    short_name, symbolize_one, without_clone_suffix,
+    FunctionStarts, Inlines, JitCode, JitNames, MAX_NAME_CHARS, ModuleFile, ModuleFiles,
+    ModuleIdentity, ModuleQuery, ModuleReport, NoFile, OpenError, SymbolOptions, TargetFile,
+    jitdump_names, kernel_names, perf_map_names, short_name, symbolize_one, without_clone_suffix,
 };
 use wcprof_types::{Avma, Svma};
 
@@ -53,7 +53,7 @@ impl ModuleFiles for Image {
         Ok(ModuleFile::Bytes(self.module.clone()))
     }
 
-    fn open_path(&self, _module: &ModuleIdentity, path: &Path) -> Result<File, OpenError> {
+    fn open_path(&self, _module: &ModuleIdentity, path: &Path) -> Result<TargetFile, OpenError> {
         let is_package = path.extension().is_some_and(|e| e == "dwp");
         let split = self.split.as_ref().filter(|s| s.is_package == is_package);
         let image = split.ok_or_else(|| NoFile::NotFound.at(path))?;
@@ -61,7 +61,7 @@ impl ModuleFiles for Image {
         let file = memfd_create(c"split", MFdFlags::MFD_CLOEXEC).map_err(|e| failed(e.into()))?;
         let mut file = File::from(file);
         file.write_all(&image.image).map_err(failed)?;
-        Ok(file)
+        Ok(TargetFile::local(file))
     }
 }
 
@@ -281,33 +281,25 @@ pub(crate) fn runtime_names(data: &[u8]) {
         .chain(near)
         .map(Avma)
         .collect();
-    let names: Vec<String> = match which % 3 {
-        0 => {
-            let Ok(found) = perf_map_names(rest, &addresses) else {
-                return;
-            };
-            assert_eq!(found.names.len(), addresses.len());
-            found.names.into_iter().flatten().collect()
-        }
-        1 => {
-            let Ok(found) = jitdump_names(jitdump(rest).as_slice(), &addresses) else {
-                return;
-            };
-            assert_eq!(found.codes.len(), addresses.len());
-            let functions = found.codes.into_iter().flatten().map(|code| code.function);
-            functions
-                .flat_map(|f| [Some(f.name), f.file])
-                .flatten()
-                .collect()
-        }
-        _ => {
-            let Ok(found) = kernel_names(rest, &addresses) else {
-                return;
-            };
-            assert_eq!(found.names.len(), addresses.len());
-            found.names.into_iter().flatten().collect()
-        }
+    let of_jit = |found: JitNames| {
+        let functions = |code: JitCode| [Some(code.function.name), code.function.file];
+        let of_address = |codes: Vec<JitCode>| codes.into_iter().flat_map(functions).collect();
+        found.codes.into_iter().map(of_address).collect()
     };
+    let names: Option<Vec<Vec<Option<String>>>> = match which % 3 {
+        0 => perf_map_names(rest, &addresses).ok().map(of_jit),
+        1 => jitdump_names(jitdump(rest).as_slice(), &addresses)
+            .ok()
+            .map(of_jit),
+        _ => kernel_names(rest, &addresses)
+            .ok()
+            .map(|names| names.into_iter().map(|name| vec![name]).collect()),
+    };
+    let Some(names) = names else {
+        return;
+    };
+    assert_eq!(names.len(), addresses.len());
+    let names = names.into_iter().flatten().flatten();
     for name in names {
         assert!(!name.chars().any(char::is_control));
         assert!(name.chars().count() <= 10 * (MAX_NAME_CHARS + 1));

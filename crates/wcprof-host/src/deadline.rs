@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,6 +14,7 @@ use wcprof_types::{Pid, Tid};
 
 use crate::clock::thread_cpu_ns;
 use crate::left;
+use crate::open::was_full;
 use crate::procfs::{is_runnable, read_file};
 
 /// What answers does within microseconds, or after reading a page from a disk.
@@ -44,7 +45,7 @@ pub(crate) enum Awaited {
     Disk((u32, u32), Pid),
     /// Files that tell what it is.
     Facts(Pid),
-    /// Look-ups in its file systems by a child.
+    /// Look-ups in its file systems, and copies of its files.
     Lookups(Pid),
     /// Files on a mount, by its id.
     Mount(u64),
@@ -58,7 +59,8 @@ impl Awaited {
     /// Time without an answer, and time in all for a call that gets on with reading, if that counts.
     fn limits(self) -> (Duration, Option<Duration>) {
         match self {
-            Self::Memory(_) | Self::Lock(_) | Self::Root(_) | Self::Lookups(_) => (DEADLINE, None),
+            Self::Memory(_) | Self::Lock(_) | Self::Root(_) => (DEADLINE, None),
+            Self::Lookups(_) => (DEADLINE, Some(3 * READING_DEADLINE)),
             Self::Files(..) | Self::Facts(_) => (DEADLINE, Some(READING_DEADLINE)),
             Self::Mount(_) | Self::Host(_) => (READING_DEADLINE, None),
             Self::Disk(..) => (READING_DEADLINE, Some(3 * READING_DEADLINE)),
@@ -176,6 +178,16 @@ pub fn new_silences() -> Vec<String> {
             ));
         }
     }
+    static FULL: Once = Once::new();
+    if was_full() {
+        FULL.call_once(|| {
+            said.push(
+                "servers of very many files do not answer when these are closed: until they do, wcprof opens no more there, or \
+                 on no server, so that names and stacks may be missing"
+                    .to_owned(),
+            );
+        });
+    }
     if IS_EXHAUSTED.load(Ordering::Relaxed) {
         ONCE.call_once(|| {
             said.push(format!(
@@ -209,21 +221,18 @@ pub fn while_wanted<T>(is_unwanted: impl Fn() -> bool + 'static, work: impl FnOn
 }
 
 /// Whether nobody waits for the calling thread any more.
-pub(crate) fn is_unwanted() -> bool {
+fn is_unwanted() -> bool {
     IS_UNWANTED.with_borrow(|is_unwanted| is_unwanted.as_ref().is_some_and(|f| f()))
 }
 
-/// Waits for an answer until `time` is over, or nobody wants it any more. `wait` is given how long it may wait at most.
-pub(crate) fn wait_for<T>(
-    time: Duration,
-    mut wait: impl FnMut(Duration) -> Option<T>,
-) -> Option<T> {
+/// Waits for a result until `time` is over, or nobody wants it any more.
+fn wait_for<T>(from: &Receiver<T>, time: Duration) -> Result<T, RecvTimeoutError> {
     let begin = Instant::now();
     loop {
         let left = time.saturating_sub(begin.elapsed());
-        let answer = wait(left.min(POLL));
-        if answer.is_some() || left.is_zero() || is_unwanted() {
-            return answer;
+        match from.recv_timeout(left.min(POLL)) {
+            Err(RecvTimeoutError::Timeout) if !left.is_zero() && !is_unwanted() => {}
+            result => return result,
         }
     }
 }
@@ -276,25 +285,22 @@ pub(crate) fn with_deadline<T: Send + 'static>(
             (caller.tid, reading)
         };
         loop {
-            let answer = wait_for(deadline, |time| match from.recv_timeout(time) {
-                Ok(result) => Some(Some(result)),
-                Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => Some(None),
-            });
+            let result = wait_for(&from, deadline);
             let is_unwanted = is_unwanted();
-            match answer {
-                Some(Some(result)) => return Some(result),
-                Some(None) => {
+            match result {
+                Ok(result) => return Some(result),
+                Err(RecvTimeoutError::Disconnected) => {
                     *caller = None;
                     return None;
                 }
                 // It only has no CPU.
-                None if !is_unwanted && is_runnable(&format!("self/task/{tid}")) => {}
-                None if !is_unwanted
-                    && reading
-                        .as_mut()
-                        .is_some_and(|(reading, longest)| reading.gets_on(*longest)) => {}
-                None => {
+                Err(_) if !is_unwanted && is_runnable(&format!("self/task/{tid}")) => {}
+                Err(_)
+                    if !is_unwanted
+                        && reading
+                            .as_mut()
+                            .is_some_and(|(reading, longest)| reading.gets_on(*longest)) => {}
+                Err(_) => {
                     *caller = None;
                     let mut silent = silent();
                     if let Ok(result) = from.try_recv() {
@@ -386,7 +392,7 @@ mod tests {
             .stdin(std::process::Stdio::piped())
             .spawn()
             .unwrap();
-        let (pid, awaited) = (Pid(child.id().cast_signed()), Awaited::Lookups(Pid(-4)));
+        let (pid, awaited) = (Pid(child.id().cast_signed()), Awaited::Mount(u64::MAX));
         assert!(!is_silent(awaited));
         silence(awaited, pid);
         let silence = *silent().get(&awaited).unwrap();

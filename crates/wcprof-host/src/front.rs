@@ -21,6 +21,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::{ForkResult, fork};
 use rustix::process::{Pid, getpid, getppid};
 
+use crate::apart;
 use crate::left;
 use crate::procfs::{has_runnable_thread, parse_status, read_file, task_state};
 
@@ -119,6 +120,7 @@ fn in_child(front: Pid, mut result: PipeWriter, work: impl FnOnce() -> u8) -> ! 
         // It has ended before that.
         std::process::exit(1);
     }
+    apart::prepare();
     let code = work();
     let _ = io::stdout().flush();
     // Nobody waits for the end of a pipe that a thread without end holds open.

@@ -9,6 +9,7 @@ compile_error!(
     "wcprof observes x86-64 Linux processes only: build it for x86_64-unknown-linux-gnu"
 );
 
+mod apart;
 pub mod cache;
 pub mod clock;
 pub mod counters;
@@ -27,6 +28,7 @@ mod sockets;
 pub mod sys;
 mod target;
 
+pub use apart::apart;
 pub use deadline::{new_silences, read_in_time, while_wanted, work_cpu_ns};
 pub use memory::{read_memory, read_memory_now, readable_address};
 pub use setup::{CephFacts, MAX_WALK_KIB, SetupError, Walk, ceph_facts, read_setup};

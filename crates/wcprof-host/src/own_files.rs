@@ -1,17 +1,22 @@
 //! Files and folders that nobody but the user can have written: whether one is, and how one is made.
 
+use std::env;
 use std::fs::{self, DirBuilder, File, Metadata};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use nix::fcntl::OFlag;
+use nix::sys::statvfs::fstatvfs;
 use nix::unistd::geteuid;
 
 use crate::sys::has_users_of_host;
 
 /// `DEFAULT_OVERFLOWUID`, `include/linux/highuid.h`.
 const UNMAPPED: u32 = 65534;
+/// Bytes that are left free on a file system.
+const KEEP_FREE: u64 = 512 << 20;
 
 /// Whether a file belongs to the user, and nobody else can write it.
 pub fn is_own(metadata: &Metadata) -> bool {
@@ -71,12 +76,40 @@ pub fn open_dir(dir: &Path) -> io::Result<File> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
 }
 
-/// A file that no path leads to. `/tmp` comes last, since it is often in memory.
+/// A file that no path leads to, for this many bytes. `/tmp` comes last, since it is often in memory.
 ///
 /// # Errors
 /// When neither folder takes one.
-pub fn unnamed_file() -> io::Result<File> {
-    tempfile::tempfile_in("/var/tmp").or_else(|_| tempfile::tempfile())
+pub fn unnamed_file(size: u64) -> io::Result<File> {
+    let in_folder = |folder: &Path| {
+        let file = tempfile::tempfile_in(folder)?;
+        if size > 0 {
+            check_free(&file, size)?;
+        }
+        Ok(file)
+    };
+    in_folder(Path::new("/var/tmp")).or_else(|_| in_folder(&env::temp_dir()))
+}
+
+/// Leaves room for others on the file system of a file that so many bytes are to be written to.
+///
+/// # Errors
+/// When there would be too little.
+pub fn check_free(file: &File, size: u64) -> io::Result<()> {
+    // A file system that does not state its size is not guarded.
+    let Ok(stat) = fstatvfs(file.as_fd()) else {
+        return Ok(());
+    };
+    let free = stat.blocks_available().saturating_mul(stat.fragment_size());
+    if size.saturating_add(KEEP_FREE) <= free {
+        return Ok(());
+    }
+    let text = format!(
+        "its file system has {} MiB free, of which {} are left to others",
+        free >> 20,
+        KEEP_FREE >> 20
+    );
+    Err(io::Error::new(io::ErrorKind::StorageFull, text))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use wcprof_host::Target;
-use wcprof_host::open::{HeldFile, LiveFiles, OpenError};
+use wcprof_host::open::{HeldFile, LiveFiles, OpenError, TargetFile};
 use wcprof_host::procfs::read_status;
 use wcprof_trace::model::{Module, ProcessId};
 use wcprof_types::{Avma, BuildId, Mapping, Pid};
@@ -37,20 +37,23 @@ pub struct TargetFiles {
 #[derive(Debug)]
 pub enum Handle {
     /// Its file.
-    File(File),
+    File(TargetFile),
     /// A copy of the vdso.
     Bytes(Vec<u8>),
 }
 
 impl Handle {
-    /// Whether the first page, which has the build-id, is that of a copied file.
+    /// Whether the first page of a copy, which has the build-id, is that of this one. What is no copy is what it says.
     pub(crate) fn begins_like(&self, copy: &File) -> bool {
         let page = |file: &File| {
             let mut bytes = [0; 4096];
             let n = file.read_at(&mut bytes, 0).ok()?;
             Some((bytes, n))
         };
-        matches!(self, Self::File(file) if page(file) == page(copy))
+        match self {
+            Self::File(file) => !file.is_local() || page(file) == page(copy),
+            Self::Bytes(_) => false,
+        }
     }
 }
 
@@ -90,18 +93,18 @@ impl TargetFiles {
     }
 
     /// The jitdumps that it has mapped (`jit-PID.dump`).
-    pub fn jitdumps(&self) -> impl Iterator<Item = Result<File, OpenError>> {
+    pub fn jitdumps(&self) -> impl Iterator<Item = Result<TargetFile, OpenError>> {
         self.jitdumps.iter().map(|file| self.files.open_held(file))
     }
 
     /// Its perf maps: `/tmp/perf-PID.map` in its mount namespace, if they belong to it or to root. A
     /// file that is not there is left out.
-    pub fn perf_maps(&self) -> Vec<Result<File, OpenError>> {
+    pub fn perf_maps(&self) -> Vec<Result<TargetFile, OpenError>> {
         let open = |pid: &i32| {
             let path = format!("/tmp/perf-{pid}.map");
             self.files.open_owned(Path::new(&path), self.uid)
         };
-        let is_there = |opened: &Result<File, OpenError>| match opened {
+        let is_there = |opened: &Result<TargetFile, OpenError>| match opened {
             Err(error) => !error.is_not_found(),
             Ok(_) => true,
         };
@@ -120,18 +123,13 @@ impl TargetFiles {
         }
     }
 
-    /// Gives back what is not needed until a file is opened: the process that looks it up.
-    pub fn rest(&self) {
-        self.files.rest();
-    }
-
     /// Device and inode of the target's root, if it is another one than wcprof's: that of a container.
     pub fn own_root(&self) -> Option<(u64, u64)> {
         self.files.own_root()
     }
 
     /// Opens another regular file of the target's mount namespace.
-    pub fn open(&self, path: &Path) -> Result<File, OpenError> {
+    pub fn open(&self, path: &Path) -> Result<TargetFile, OpenError> {
         self.files.open_regular(path)
     }
 }
@@ -158,7 +156,7 @@ mod tests {
             file.write_all(content).unwrap();
             file
         };
-        let known = Handle::File(file(&[1; 5000]));
+        let known = Handle::File(TargetFile::local(file(&[1; 5000])));
         assert!(known.begins_like(&file(&[1; 5000])));
         assert!(!known.begins_like(&file(&[2; 5000])));
         assert!(!known.begins_like(&file(&[1; 4000])));

@@ -371,8 +371,8 @@ impl Modules {
                     let own = self.ids.values().map(|known| known.code_bytes).sum();
                     let room = shared.room(own, identity).map_err(Unread::for_good)?;
                     // Without room it has its names.
-                    let read = move || (ModuleCode::read(&file, room), file);
-                    let (code, file) = files.in_time(mapping, read)?;
+                    let read = move |file| ModuleCode::read(file, room);
+                    let code = files.read_in_time(mapping, &file, read)?;
                     if let Err(CodeError::NoRoom) = code {
                         shared.refuse(identity, room);
                     }

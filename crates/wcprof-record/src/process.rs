@@ -244,7 +244,6 @@ impl ProcessState {
         for module in changes.gone.into_iter().filter(|_| self.fold.is_none()) {
             writer.module_unmapped(module);
         }
-        self.modules.files().rest();
         shared.close_idle();
         if changes.any {
             self.forget();

@@ -55,7 +55,6 @@ impl Processes {
 
     /// Keeps what the names of a process that has ended are found by.
     pub(crate) fn keep(&mut self, files: TargetFiles) {
-        files.rest();
         self.ended.push(files);
     }
 

@@ -1,10 +1,9 @@
 //! Files to what several processes know of them: opened and read once.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::sync::{Arc, Weak};
 
-use wcprof_host::open::FileIdentity;
+use wcprof_host::open::{FileIdentity, TargetFile};
 use wcprof_unwind::{ModuleCode, SharedModules};
 
 use crate::files::Handle;
@@ -144,7 +143,7 @@ impl SharedFiles {
     }
 
     /// Notes that a file was read, and is held open from now on.
-    pub(crate) fn hold(&mut self, file: File) -> Arc<Handle> {
+    pub(crate) fn hold(&mut self, file: TargetFile) -> Arc<Handle> {
         let handle = Arc::new(Handle::File(file));
         self.read.push(Arc::downgrade(&handle));
         handle
@@ -161,6 +160,8 @@ impl SharedFiles {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use super::*;
 
     fn identity(inode: u64) -> FileIdentity {
@@ -175,11 +176,11 @@ mod tests {
     /// Check that files which nobody maps are closed, also those whose content others have, too; those of servers at once.
     #[test]
     fn idle() {
-        let program = File::open(std::env::current_exe().unwrap()).unwrap();
+        let program = Arc::new(File::open(std::env::current_exe().unwrap()).unwrap());
         let mut shared = SharedFiles::default();
         let code = shared
             .modules
-            .intern(ModuleCode::read(&program, usize::MAX).unwrap());
+            .intern(ModuleCode::read(Arc::clone(&program), usize::MAX).unwrap());
         let mut handles = Vec::new();
         for inode in 0..200 {
             let identity = identity(inode);
@@ -232,9 +233,9 @@ mod tests {
     /// Check that a process may take half of what the others leave, and that code which nobody maps makes room.
     #[test]
     fn room() {
-        let program = File::open(std::env::current_exe().unwrap()).unwrap();
+        let program = Arc::new(File::open(std::env::current_exe().unwrap()).unwrap());
         let mut shared = SharedFiles::default();
-        let code = ModuleCode::read(&program, usize::MAX).unwrap();
+        let code = ModuleCode::read(Arc::clone(&program), usize::MAX).unwrap();
         let code = shared.modules.intern(code);
         let bytes = code.heap_bytes();
         shared.max_code_bytes = 4 * bytes;
@@ -246,8 +247,8 @@ mod tests {
         assert_eq!(shared.room(bytes, file), Ok(0));
         assert_eq!(shared.room(bytes, other), Ok(bytes));
         assert_eq!(shared.room(0, file), Ok(3 * bytes / 2));
-        assert!(ModuleCode::read(&program, 2 * bytes).is_ok());
-        assert!(ModuleCode::read(&program, bytes - 1).is_err());
+        assert!(ModuleCode::read(Arc::clone(&program), 2 * bytes).is_ok());
+        assert!(ModuleCode::read(Arc::clone(&program), bytes - 1).is_err());
         let handle = Arc::new(Handle::Bytes(Vec::new()));
         shared.add(file, (&code, &handle), false);
         assert_eq!(shared.room(3 * bytes, other), Ok(0));

@@ -1,10 +1,9 @@
 //! What is known when the files of a module are searched.
 
 use std::fmt;
-use std::fs::File;
 use std::path::Path;
 
-use crate::files::{ModuleFiles, ModuleIdentity, OpenError};
+use crate::files::{ModuleFiles, ModuleIdentity, OpenError, TargetFile};
 use crate::options::SymbolOptions;
 use crate::report::Problem;
 use crate::surroundings::Surroundings;
@@ -21,7 +20,7 @@ pub(crate) struct Context<'a> {
 impl Context<'_> {
     /// Opens a file of the mount namespace that the module was loaded in, or of this machine
     /// (`on_host`); `None` when it is not there.
-    pub(crate) fn open(&self, path: &Path, on_host: bool) -> Option<Result<File, OpenError>> {
+    pub(crate) fn open(&self, path: &Path, on_host: bool) -> Option<Result<TargetFile, OpenError>> {
         let opened = match on_host {
             true => self.surroundings.open(path),
             false => self.files.open_path(self.module, path),

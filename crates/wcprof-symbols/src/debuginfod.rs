@@ -26,7 +26,6 @@ pub use options::{CachePath, DebuginfodOptions, Download, OnProgress, ServerFail
 use crate::build_id::build_id_of;
 use crate::report::Problem;
 use cache::{Cached, Slot};
-pub(crate) use server::check_free;
 use server::{Server, Stop};
 
 /// Bytes of a build-id that is asked for: GNU ld writes 16 or 20, elfutils takes less than 64.

@@ -1,12 +1,13 @@
 //! Where symbolization finds the files of modules: a module, or a path beside it, to an open file.
 
-use std::fs::File;
 use std::path::Path;
 
 use wcprof_types::{Avma, BuildId, Pid};
 
 use wcprof_host::open::open_below_in_time;
-pub use wcprof_host::open::{NoFile, OpenError, Root, open_regular, open_regular_in_time};
+pub use wcprof_host::open::{
+    NoFile, OpenError, Root, TargetFile, open_regular, open_regular_in_time,
+};
 
 /// Which file a module was loaded from.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -32,7 +33,7 @@ impl ModuleIdentity {
 #[derive(Debug)]
 pub enum ModuleFile {
     /// A regular file (see [`open_regular`]).
-    File(File),
+    File(TargetFile),
     /// A copy of the image, such as the vdso's.
     Bytes(Vec<u8>),
 }
@@ -45,7 +46,7 @@ pub trait ModuleFiles: Sync {
 
     /// Opens another file of the mount namespace that `module` was loaded in, by its absolute
     /// path: a debug file beside the module.
-    fn open_path(&self, module: &ModuleIdentity, path: &Path) -> Result<File, OpenError>;
+    fn open_path(&self, module: &ModuleIdentity, path: &Path) -> Result<TargetFile, OpenError>;
 }
 
 /// Files of this machine, for traces opened after the recording: the file at the module's path, if
@@ -58,7 +59,7 @@ impl ModuleFiles for LocalFiles {
         open_regular_in_time(comparable(module)?).map(ModuleFile::File)
     }
 
-    fn open_path(&self, _module: &ModuleIdentity, path: &Path) -> Result<File, OpenError> {
+    fn open_path(&self, _module: &ModuleIdentity, path: &Path) -> Result<TargetFile, OpenError> {
         open_regular_in_time(path)
     }
 }
@@ -69,7 +70,7 @@ impl ModuleFiles for Root {
         open_below_in_time(self, comparable(module)?).map(ModuleFile::File)
     }
 
-    fn open_path(&self, _module: &ModuleIdentity, path: &Path) -> Result<File, OpenError> {
+    fn open_path(&self, _module: &ModuleIdentity, path: &Path) -> Result<TargetFile, OpenError> {
         open_below_in_time(self, path)
     }
 }

@@ -56,21 +56,21 @@ pub enum JitdumpError {
 /// Code at an address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JitCode {
-    /// Since when it is there, `CLOCK_MONOTONIC` ns; 0 where the dump has other times.
+    /// Since when it is there, `CLOCK_MONOTONIC` ns; 0 where the file has other times, or none.
     pub since: u64,
-    /// Its name, and source line where the dump has it.
+    /// Its name, and source line where the file has it.
     pub function: SymbolFrame,
 }
 
-/// What a jitdump says.
+/// What a file of a JIT compiler says.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct JitdumpNames {
+pub struct JitNames {
     /// For each address, in the order in which they were given: its code, in the order of the file.
     pub codes: Vec<Vec<JitCode>>,
-    /// Records that make no sense.
+    /// Records or lines that make no sense.
     pub n_malformed: u64,
-    /// It is too large, or a record has no sane length: the rest was not read. Where it ends inside a record, that is
-    /// still written.
+    /// It is too large, takes too much memory, or a record has no sane length: the rest was not read. Where it ends inside a
+    /// record, that is still written.
     pub cut: bool,
 }
 
@@ -100,7 +100,7 @@ struct Dump {
 ///
 /// # Errors
 /// When it is no jitdump, or cannot be read. What is wrong further on is counted.
-pub fn jitdump_names(dump: impl Read, addresses: &[Avma]) -> Result<JitdumpNames, JitdumpError> {
+pub fn jitdump_names(dump: impl Read, addresses: &[Avma]) -> Result<JitNames, JitdumpError> {
     let mut input = dump.take(MAX_BYTES);
     let header = up_to(HEADER, &mut input)?;
     let magic = word32(&header, 0);
@@ -124,7 +124,7 @@ pub fn jitdump_names(dump: impl Read, addresses: &[Avma]) -> Result<JitdumpNames
         work: 0,
         given: 0,
     };
-    let mut out = JitdumpNames::default();
+    let mut out = JitNames::default();
     while dump.record(&mut input, timed, &mut out)? {}
     out.cut |= dump.is_enough() || input.limit() == 0;
     out.codes = dump.wanted.in_order(addresses, &dump.codes);
@@ -137,7 +137,7 @@ impl Dump {
         &mut self,
         input: &mut impl Read,
         timed: bool,
-        out: &mut JitdumpNames,
+        out: &mut JitNames,
     ) -> io::Result<bool> {
         let record = up_to(RECORD_HEADER, input)?;
         if record.len() < RECORD_HEADER || self.is_enough() {

@@ -31,16 +31,6 @@ pub enum KallsymsError {
     Read(#[from] io::Error),
 }
 
-/// Names of kernel addresses.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct KernelNames {
-    /// For each address, in the order in which they were given: its function, with the module it is
-    /// in in brackets (`nvme_queue_rq [nvme]`).
-    pub names: Vec<Option<String>>,
-    /// Lines that are no symbols.
-    pub n_malformed: u64,
-}
-
 /// The symbol below a wanted address: address, rank, and name with its module.
 type Near = (u64, u8, Vec<u8>);
 
@@ -54,24 +44,23 @@ fn rank(kind: u8) -> u8 {
     }
 }
 
-/// Names lookup addresses by the lines of `/proc/kallsyms` (`kernel/kallsyms.c`, `s_show`).
+/// Names lookup addresses by the lines of `/proc/kallsyms` (`kernel/kallsyms.c`, `s_show`): for each address, in their order,
+/// its function, with the module that it is in in brackets (`nvme_queue_rq [nvme]`).
 ///
 /// # Errors
 /// When the list cannot be read, or shows no address to this user.
 pub fn kernel_names(
     kallsyms: impl BufRead,
     addresses: &[Avma],
-) -> Result<KernelNames, KallsymsError> {
+) -> Result<Vec<Option<String>>, KallsymsError> {
     let wanted = Wanted::new(addresses);
     // Of each wanted address the last symbol between the one before it and itself.
     let mut below: Vec<Option<Near>> = vec![None; wanted.len()];
     let mut list = kallsyms.take(MAX_BYTES);
     let mut line = Vec::new();
-    let mut n_malformed = 0;
     let (mut n_symbols, mut shown) = (0_u64, false);
     while read_line(&mut list, &mut line)? {
         let Some((address, kind, name)) = parse(&line) else {
-            n_malformed += 1;
             continue;
         };
         n_symbols += 1;
@@ -97,10 +86,7 @@ pub fn kernel_names(
         let name = |(.., name): &Near| printable(&String::from_utf8_lossy(name).replace('\t', " "));
         names.push(found.map(name));
     }
-    Ok(KernelNames {
-        names: wanted.in_order(addresses, &names),
-        n_malformed,
-    })
+    Ok(wanted.in_order(addresses, &names))
 }
 
 /// `ffffffffc0123450 t nvme_queue_rq\t[nvme]`
@@ -118,7 +104,7 @@ mod tests {
 
     fn names(list: &str, addresses: &[u64]) -> Vec<Option<String>> {
         let addresses: Vec<Avma> = addresses.iter().copied().map(Avma).collect();
-        kernel_names(list.as_bytes(), &addresses).unwrap().names
+        kernel_names(list.as_bytes(), &addresses).unwrap()
     }
 
     /// Check names inside, at the beginning of, before and far behind functions; modules in
@@ -195,10 +181,9 @@ mod tests {
         }
         let addresses = [Avma(0xffff_ffff_8100_0000 + 150_000 * 64 + 63), Avma(2)];
         let found = kernel_names(list.as_slice(), &addresses).unwrap();
-        assert_eq!(found.names[0].as_deref(), Some("f150000"));
-        let hostile = found.names[1].as_deref().unwrap();
+        assert_eq!(found[0].as_deref(), Some("f150000"));
+        let hostile = found[1].as_deref().unwrap();
         assert!(!hostile.contains('\u{1b}'), "{hostile:?}");
-        assert!(found.n_malformed >= 16);
     }
 
     /// Check that the running kernel's own list gives names, or says that it hides them.

@@ -54,17 +54,17 @@ pub use debuginfod::{
 pub use demangle::{MAX_NAME_CHARS, demangle};
 pub use dwarf_stream::{Cancel, elf};
 pub use files::{
-    LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, NoFile, OpenError, Root, open_regular,
-    open_regular_in_time,
+    LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, NoFile, OpenError, Root, TargetFile,
+    open_regular, open_regular_in_time,
 };
 pub use function_starts::FunctionStarts;
 pub use health::{Health, ModuleHealth};
-pub use jitdump::{JitCode, JitdumpError, JitdumpNames, jitdump_names};
-pub use kallsyms::{KallsymsError, KernelNames, kernel_names};
+pub use jitdump::{JitCode, JitNames, JitdumpError, jitdump_names};
+pub use kallsyms::{KallsymsError, kernel_names};
 pub use module::{symbolize_modules, symbolize_one};
 pub use options::{Inlines, Naming, SymbolOptions};
 pub use packages::{Container, Supply};
-pub use perf_map::{PerfMapNames, perf_map_names};
+pub use perf_map::perf_map_names;
 pub use query::{AddressQuery, ModuleQuery, ModuleSymbols};
 pub use report::{ModuleReport, Problem, SourceKind, SourceUse, SymbolReport};
 pub use saved_names::{drop_inline_frames, improve_names};

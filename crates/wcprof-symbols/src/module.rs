@@ -4,8 +4,6 @@ mod naming;
 mod sources;
 mod split;
 
-use std::sync::atomic::Ordering;
-
 use dwarf_stream::Budget;
 use rayon::ThreadPoolBuilder;
 use rayon::prelude::*;
@@ -34,22 +32,8 @@ pub fn symbolize_modules(
     options: &SymbolOptions,
 ) -> Vec<ModuleSymbols> {
     let budget = Budget::new(options.max_memory / 2);
-    if let Some(progress) = &options.progress {
-        let n_modules = queries.iter().filter(|query| !query.addresses.is_empty());
-        progress
-            .n_modules
-            .store(n_modules.count(), Ordering::Relaxed);
-        progress.n_done.store(0, Ordering::Relaxed);
-    }
     for_each_module(queries, options, |_, query| {
-        let surroundings = ThisMachine(options);
-        let symbols = symbolize_module(query, (files, &surroundings), options, &budget);
-        if let Some(progress) = &options.progress
-            && !query.addresses.is_empty()
-        {
-            progress.n_done.fetch_add(1, Ordering::Relaxed);
-        }
-        symbols
+        symbolize_module(query, (files, &ThisMachine(options)), options, &budget)
     })
 }
 

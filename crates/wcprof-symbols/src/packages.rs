@@ -8,14 +8,15 @@
 mod root;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::io::Read;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use wcprof_host::left;
 use wcprof_host::open::open_regular_in_time;
+use wcprof_host::{apart, left};
 use wcprof_trace::model::Tables;
 use wcprof_types::Pid;
 
@@ -181,22 +182,25 @@ fn debuginfo_of(package: &str) -> Option<String> {
 /// What a program prints, if there is one and it succeeds (or may fail) before `deadline`; else it is
 /// ended.
 fn output(program: &str, args: &[&str], may_fail: bool, deadline: Instant) -> Option<String> {
-    let mut child = Command::new(program)
+    let mut command = Command::new(program);
+    command
         .args(args)
         .env("LC_ALL", "C")
         .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .ok()?;
-    let mut stdout = child.stdout.take()?;
+        .stderr(Stdio::null());
+    let (stdout, writer) = io::pipe().ok()?;
+    let start = move |writer: Option<OwnedFd>| command.stdout(writer?).spawn().ok();
+    let mut child = apart(Some(writer.as_fd()), start).ok()??;
+    drop(writer);
     let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || {
+    let read = move || {
         let mut bytes = Vec::new();
-        let read = stdout.by_ref().take(MAX_OUTPUT).read_to_end(&mut bytes);
+        let read = stdout.take(MAX_OUTPUT).read_to_end(&mut bytes);
         // Nobody may wait for it any more.
         let _ = sender.send(read.is_ok().then_some(bytes));
-    });
+    };
+    // Without a thread there is no output.
+    let _ = std::thread::Builder::new().spawn(read);
     let left = deadline.saturating_duration_since(Instant::now());
     let Some(bytes) = receiver.recv_timeout(left).ok().flatten() else {
         let _ = left::end(Pid(child.id().cast_signed()), MAX_ENDING);

@@ -7,9 +7,11 @@
 use std::io::{self, BufRead};
 use std::rc::Rc;
 
+use wcprof_trace::model::SymbolFrame;
 use wcprof_types::Avma;
 
 use crate::demangle::demangle;
+use crate::jitdump::{JitCode, JitNames};
 use crate::text_lines::read_line;
 use crate::wanted::Wanted;
 
@@ -21,26 +23,15 @@ const MAX_WORK: usize = 1 << 26;
 /// Most bytes of names that all addresses have, a name counted for each address.
 const MAX_GIVEN: usize = 64 << 20;
 
-/// What a perf map says.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct PerfMapNames {
-    /// For each address, in the order in which they were given: its function.
-    pub names: Vec<Option<String>>,
-    /// Lines that name no code.
-    pub n_malformed: u64,
-    /// The map is too large: what comes after its first 256 MiB, after very many overlapping lines, or after
-    /// names that take very much memory, was not read.
-    pub cut: bool,
-}
-
-/// Names lookup addresses by a perf map.
+/// Names lookup addresses by a perf map, which has one function at most for each. What comes after its first 256 MiB, after
+/// very many overlapping lines, or after names that take very much memory, is not read.
 ///
 /// # Errors
 /// When the map cannot be read.
-pub fn perf_map_names(map: impl BufRead, addresses: &[Avma]) -> io::Result<PerfMapNames> {
+pub fn perf_map_names(map: impl BufRead, addresses: &[Avma]) -> io::Result<JitNames> {
     let wanted = Wanted::new(addresses);
     let mut found: Vec<Option<Rc<[u8]>>> = vec![None; wanted.len()];
-    let mut out = PerfMapNames::default();
+    let mut out = JitNames::default();
     let mut map = map.take(MAX_BYTES);
     let mut line = Vec::new();
     let (mut work, mut given) = (0, 0);
@@ -70,11 +61,16 @@ pub fn perf_map_names(map: impl BufRead, addresses: &[Avma]) -> io::Result<PerfM
         }
     }
     out.cut |= map.limit() == 0;
-    let names: Vec<Option<String>> = found
-        .iter()
-        .map(|name| name.as_deref().map(demangle))
-        .collect();
-    out.names = wanted.in_order(addresses, &names);
+    let code = |name: &Rc<[u8]>| JitCode {
+        since: 0,
+        function: SymbolFrame {
+            name: demangle(name),
+            resolved: true,
+            ..SymbolFrame::default()
+        },
+    };
+    let codes = found.iter().map(|name| name.iter().map(code).collect());
+    out.codes = wanted.in_order(addresses, &codes.collect::<Vec<_>>());
     Ok(out)
 }
 
@@ -95,9 +91,13 @@ fn parse(line: &[u8]) -> Option<(u64, u64, &[u8])> {
 mod tests {
     use super::*;
 
-    fn names(map: &[u8], addresses: &[u64]) -> PerfMapNames {
+    fn names(map: &[u8], addresses: &[u64]) -> JitNames {
         let addresses: Vec<Avma> = addresses.iter().copied().map(Avma).collect();
         perf_map_names(map, &addresses).unwrap()
+    }
+
+    fn name(codes: &[JitCode]) -> Option<&str> {
+        codes.first().map(|code| code.function.name.as_str())
     }
 
     /// Check names with spaces, bounds, prefixed numbers, and that the last line wins.
@@ -108,11 +108,8 @@ mod tests {
             map,
             &[0x1000, 0x1007, 0x1008, 0x100f, 0x1010, 0x201f, 0x2020],
         );
-        let found: Vec<_> = found
-            .names
-            .iter()
-            .map(|n| n.as_deref().unwrap_or("-"))
-            .collect();
+        let found = found.codes.iter();
+        let found: Vec<_> = found.map(|codes| name(codes).unwrap_or("-")).collect();
         let hot = "LazyCompile:~hot /srv/a b.js:1";
         assert_eq!(found, ["old", "old", "new", "new", "-", hot, "-"]);
     }
@@ -127,9 +124,9 @@ mod tests {
         map.extend(b"\n1000 ffffffff \x1b[31m\xff\n2000 1 no end");
         let found = names(&map, &[0x1000, 0x2000]);
         assert_eq!(found.n_malformed, 8);
-        let name = found.names[0].as_deref().unwrap();
-        assert!(!name.contains('\u{1b}'), "{name:?}");
-        assert_eq!(found.names[1].as_deref(), Some("no end"));
+        let hostile = name(&found.codes[0]).unwrap();
+        assert!(!hostile.contains('\u{1b}'), "{hostile:?}");
+        assert_eq!(name(&found.codes[1]), Some("no end"));
         assert!(!found.cut);
     }
 
@@ -140,7 +137,7 @@ mod tests {
         let addresses: Vec<u64> = (0..20_000).collect();
         let found = names(&map, &addresses);
         assert!(found.cut);
-        assert_eq!(found.names[7].as_deref(), Some("a"));
+        assert_eq!(name(&found.codes[7]), Some("a"));
     }
 
     /// Check that a long name of very many addresses ends the reading, but not names that are replaced.
@@ -151,6 +148,6 @@ mod tests {
         assert!(names(map.as_bytes(), &addresses).cut);
         let fits = names(map.repeat(10).as_bytes(), &addresses[..10_000]);
         assert!(!fits.cut);
-        assert_eq!(fits.names[7].as_ref().map(String::len), Some(4000));
+        assert_eq!(name(&fits.codes[7]).map(str::len), Some(4000));
     }
 }

@@ -4,11 +4,10 @@
 //! All that it opens comes from here or from [`ModuleFiles`](crate::ModuleFiles), so that it can run in a
 //! process that can open nothing itself.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use dwarf_stream::elf::ElfFile;
-use wcprof_host::open::open_regular_in_time;
+use wcprof_host::open::{TargetFile, open_regular_in_time};
 use wcprof_types::BuildId;
 
 use crate::cache_key::CacheKey;
@@ -20,7 +19,7 @@ use crate::report::Problem;
 /// What symbolization asks of the machine.
 pub(crate) trait Surroundings: Sync {
     /// Opens a file of this machine.
-    fn open(&self, path: &Path) -> Result<File, OpenError>;
+    fn open(&self, path: &Path) -> Result<TargetFile, OpenError>;
 
     /// The file for a build-id from a debuginfod server, and where it is. Files that were refused are
     /// added to `problems`.
@@ -42,7 +41,7 @@ pub(crate) trait Surroundings: Sync {
 pub(crate) struct ThisMachine<'o>(pub(crate) &'o SymbolOptions);
 
 impl Surroundings for ThisMachine<'_> {
-    fn open(&self, path: &Path) -> Result<File, OpenError> {
+    fn open(&self, path: &Path) -> Result<TargetFile, OpenError> {
         open_regular_in_time(path)
     }
 

@@ -13,5 +13,5 @@ pub use columns::{columns, cut, first_columns};
 pub use escape::{folded_name, is_invisible, one_line, terminal_name, xml_escaped, xml_text};
 pub use json::printable_json;
 pub use paragraph::wrap;
-pub use time::{parse_short_time, parse_time};
+pub use time::{parse_short_time, parse_time, time_in};
 pub use units::{and_more, count, duration, percent};

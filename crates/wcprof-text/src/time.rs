@@ -32,6 +32,18 @@ pub fn parse_time(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// The same, of two that bound it, as people type them.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn time_in(text: &str, min: &str, max: &str) -> Result<Duration, String> {
+    let time = parse_time(text)?;
+    match (parse_time(min)?..=parse_time(max)?).contains(&time) {
+        true => Ok(time),
+        false => Err(format!("must be {min} to {max}")),
+    }
+}
+
 /// The same, at most a day.
 ///
 /// # Errors
@@ -84,9 +96,15 @@ mod tests {
         }
     }
 
-    /// Check the longest time.
+    /// Check the longest time, and both ends of a range.
     #[test]
     fn limits() {
+        let within = |text| time_in(text, "1s", "1m");
+        assert_eq!(within("1s"), Ok(Duration::from_secs(1)));
+        assert_eq!(within("60"), Ok(Duration::from_secs(60)));
+        for bad in ["999ms", "61s"] {
+            assert_eq!(within(bad), Err("must be 1s to 1m".to_owned()));
+        }
         assert_eq!(parse_short_time("24h"), Ok(Duration::from_hours(24)));
         assert!(parse_short_time("25h").is_err());
     }

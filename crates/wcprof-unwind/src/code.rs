@@ -2,10 +2,9 @@
 //!
 //! Code bytes are not kept (20 MB for a ceph-osd); checks that need them ask for them.
 
-use std::fs::File;
 use std::sync::Arc;
 
-use dwarf_stream::elf::{ElfError, ElfFile, Kind, Segment, Source};
+use dwarf_stream::elf::{AsFile, ElfError, ElfFile, Kind, Segment, Source};
 use thiserror::Error;
 use wcprof_types::{BuildId, FileOffset, LoadBias, Mapping, Svma};
 
@@ -56,11 +55,7 @@ impl ModuleCode {
     /// Reads an ELF file. Missing, damaged or very large call frame information is no error: the module then
     /// has none (see [`Self::n_fdes`]). [`CodeError::NoRoom`] is one: the code takes at most `room` bytes of heap
     /// memory, and no section half of that.
-    pub fn read(file: &File, room: usize) -> Result<Self, CodeError> {
-        let file = file.try_clone().map_err(|source| ElfError::Io {
-            what: "file".to_owned(),
-            source,
-        })?;
+    pub fn read(file: impl AsFile, room: usize) -> Result<Self, CodeError> {
         let max_section = MAX_SECTION.min(room as u64 / 2);
         let code = Self::new(Source::from_file(file)?, max_section)?;
         match code.heap_bytes() <= room {

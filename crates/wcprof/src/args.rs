@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::builder::ArgPredicate;
 use clap::{Args, ValueEnum};
 use wcprof_findings::Condition;
-use wcprof_text::parse_short_time;
+use wcprof_text::{parse_short_time, time_in};
 
 use crate::filters::{PartArgs, StackArgs};
 
@@ -260,7 +260,7 @@ pub(crate) struct ReportArgs {
     #[arg(long, value_name = "N", value_parser = operations, allow_negative_numbers = true, hide_short_help = true)]
     pub(crate) ops: Option<f64>,
     /// Length of the slices of time of --format parquet, 1ms to 24h [default: 1s]
-    #[arg(long, value_name = "TIME", value_parser = parse_slice, hide_short_help = true)]
+    #[arg(long, value_name = "TIME", value_parser = |text: &str| time_in(text, "1ms", "24h"), hide_short_help = true)]
     pub(crate) slice: Option<Duration>,
     /// Sites of --locks that are printed as text
     #[arg(long, value_name = "N", default_value_t = 10, hide_short_help = true)]
@@ -505,39 +505,5 @@ pub(crate) fn percent(text: &str) -> Result<f64, String> {
 
 /// The time of `--keep`.
 pub(crate) fn parse_keep(text: &str) -> Result<Duration, String> {
-    let time = parse_short_time(text)?;
-    match time < Duration::from_secs(1) {
-        true => Err("at least 1s is kept".to_owned()),
-        false => Ok(time),
-    }
-}
-
-/// The time of `--slice`.
-fn parse_slice(text: &str) -> Result<Duration, String> {
-    let time = parse_short_time(text)?;
-    match time < Duration::from_millis(1) {
-        true => Err("the shortest slice is 1ms".to_owned()),
-        false => Ok(time),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Check the shortest and the longest slice.
-    #[test]
-    fn slices() {
-        assert!(parse_slice("999us").is_err());
-        assert_eq!(parse_slice("1ms"), Ok(Duration::from_millis(1)));
-        assert_eq!(parse_slice("24h"), Ok(Duration::from_hours(24)));
-        assert!(parse_slice("25h").is_err());
-    }
-
-    /// Check the shortest time that is kept.
-    #[test]
-    fn shortest_keep() {
-        assert!(parse_keep("999ms").is_err());
-        assert_eq!(parse_keep("1s"), Ok(Duration::from_secs(1)));
-    }
+    time_in(text, "1s", "24h")
 }

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use wcprof_text::parse_time;
+use wcprof_text::time_in;
 
-use crate::args::{ForceArgs, OutputArgs, TargetArgs};
+use crate::args::{ForceArgs, OutputArgs, TargetArgs, number};
 
 /// The command line of `wcprof crypto`.
 #[derive(Args, Debug)]
@@ -127,11 +127,7 @@ pub enum SideArg {
 }
 
 fn iops(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(n) if (1.0..=1e9).contains(&n) => Ok(n),
-        Ok(_) => Err("must be 1 to 1000000000".into()),
-        Err(_) => Err("not a number".into()),
-    }
+    number(text, 1.0, 1e9, "operations a second")
 }
 
 /// Flags of `observe`.
@@ -178,21 +174,12 @@ pub struct AdviseArgs {
 #[derive(Args, Debug, Clone)]
 pub struct BurstArgs {
     /// Length of the burst, 10ms to 10s; calls of the target are slower meanwhile
-    #[arg(short, long, value_name = "TIME", default_value = "200ms", value_parser = burst_length)]
+    #[arg(short, long, value_name = "TIME", default_value = "200ms", value_parser = |text: &str| time_in(text, "10ms", "10s"))]
     pub duration: Duration,
     /// Observe only threads whose name matches; may be given several times [default: msgr-worker-*,
     /// or all threads of a process that has none of that name]
     #[arg(long, value_name = "GLOB")]
     pub threads: Vec<String>,
-}
-
-fn burst_length(text: &str) -> Result<Duration, String> {
-    let time = parse_time(text)?;
-    let range = Duration::from_millis(10)..=Duration::from_secs(10);
-    match range.contains(&time) {
-        true => Ok(time),
-        false => Err("must be 10ms to 10s".to_owned()),
-    }
 }
 
 /// Whether kept calibrations are used.

@@ -3,16 +3,17 @@
 //! since no other machine has them.
 
 use std::borrow::Cow;
-use std::fs::File;
 use std::io::{BufRead, BufReader, Seek};
 use std::sync::Arc;
 
 use anyhow::Context;
-use wcprof_host::open::{OpenError, read_code_in_time};
+use wcprof_host::open::{OpenError, TargetFile, read_code_in_time};
 use wcprof_host::procfs::open;
 use wcprof_host::while_wanted;
 use wcprof_record::{NamedSnapshot, Recorded, TargetFiles, UnmappedFrames};
-use wcprof_symbols::{Cancel, JitCode, SymbolReport, jitdump_names, kernel_names, perf_map_names};
+use wcprof_symbols::{
+    Cancel, JitCode, JitNames, SymbolReport, jitdump_names, kernel_names, perf_map_names,
+};
 use wcprof_trace::model::{
     Frame, FrameId, LaterName, LocalNames, Module, ModuleId, ProcessId, SymbolFrame, SymbolTable,
     Tables,
@@ -158,7 +159,7 @@ pub(crate) fn kernel_functions(
         BufReader::with_capacity(BUFFER, cancel.reader(file)),
         &addresses,
     )?;
-    let named = ids.into_iter().zip(found.names);
+    let named = ids.into_iter().zip(found);
     let named = named.filter_map(|(id, name)| Some((id, vec![function(name?)])));
     Ok(named.collect())
 }
@@ -218,7 +219,6 @@ fn jit_codes_of(
             add(CodeFile::PerfMap, file, &mut found);
         }
     }
-    files.rest();
     let found = found.into_iter().map(|codes| in_time(codes, recorded.end));
     let found = ids.into_iter().zip(found);
     found.filter(|(_, codes)| !codes.is_empty()).collect()
@@ -275,15 +275,6 @@ enum CodeFile {
     PerfMap,
 }
 
-/// What such a file has at addresses.
-struct CodeRead {
-    /// By address.
-    codes: Vec<Vec<JitCode>>,
-    /// Only a part was read.
-    cut: bool,
-    n_malformed: u64,
-}
-
 impl CodeFile {
     fn name(self) -> &'static str {
         match self {
@@ -292,53 +283,32 @@ impl CodeFile {
         }
     }
 
-    fn parse(self, input: impl BufRead, addresses: &[Avma]) -> anyhow::Result<CodeRead> {
+    fn parse(self, input: impl BufRead, addresses: &[Avma]) -> anyhow::Result<JitNames> {
         Ok(match self {
-            Self::Jitdump => {
-                let dump = jitdump_names(input, addresses)?;
-                CodeRead {
-                    codes: dump.codes,
-                    cut: dump.cut,
-                    n_malformed: dump.n_malformed,
-                }
-            }
-            Self::PerfMap => {
-                let map = perf_map_names(input, addresses)?;
-                let code = |name| JitCode {
-                    since: 0,
-                    function: function(name),
-                };
-                let codes = map.names.into_iter();
-                CodeRead {
-                    codes: codes
-                        .map(|name| name.into_iter().map(code).collect())
-                        .collect(),
-                    cut: map.cut,
-                    n_malformed: map.n_malformed,
-                }
-            }
+            Self::Jitdump => jitdump_names(input, addresses)?,
+            Self::PerfMap => perf_map_names(input, addresses)?,
         })
     }
 
     /// Reads a file of a target, which may be on a server.
     fn read(
         self,
-        file: Result<File, OpenError>,
+        file: Result<TargetFile, OpenError>,
         addresses: &Arc<[Avma]>,
         cancel: &Cancel,
-    ) -> anyhow::Result<CodeRead> {
+    ) -> anyhow::Result<JitNames> {
         let (addresses, cancel) = (Arc::clone(addresses), cancel.clone());
-        let parse = move |mut file: &File| {
+        let parse = move |file: TargetFile| {
             // A copy of a descriptor has the same position.
-            file.rewind()?;
-            let input = BufReader::with_capacity(BUFFER, cancel.reader(file));
+            (&*file).rewind()?;
+            let input = BufReader::with_capacity(BUFFER, cancel.reader(&*file));
             self.parse(input, &addresses)
         };
-        read_code_in_time(file?, parse)?.1
+        read_code_in_time(&file?, parse)?
     }
 
     /// Adds what a file has; a perf map's where nothing is known yet.
-    fn add(self, read: CodeRead, found: &mut [Vec<JitCode>], problems: &mut Vec<String>) {
+    fn add(self, read: JitNames, found: &mut [Vec<JitCode>], problems: &mut Vec<String>) {
         for (all, codes) in found.iter_mut().zip(read.codes) {
             if self == Self::Jitdump || all.is_empty() {
                 all.extend(codes);

@@ -3,12 +3,11 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use wcprof_host::open::{NoFile, OpenError, Root};
+use wcprof_host::open::{NoFile, OpenError, Root, TargetFile};
 use wcprof_profile::model::Profile;
 use wcprof_profile::rename_functions;
 use wcprof_record::{Handle, TargetFiles};
@@ -58,12 +57,6 @@ impl Recorded<'_> {
     }
 }
 
-impl Drop for Recorded<'_> {
-    fn drop(&mut self) {
-        self.0.iter().for_each(TargetFiles::rest);
-    }
-}
-
 impl ModuleFiles for Recorded<'_> {
     fn open(&self, module: &ModuleIdentity) -> Result<ModuleFile, OpenError> {
         let handle = |start| {
@@ -72,7 +65,7 @@ impl ModuleFiles for Recorded<'_> {
         };
         match module.start.and_then(handle) {
             Some(Handle::File(file)) => {
-                let file = file.try_clone().map(ModuleFile::File);
+                let file = file.duplicate().map(ModuleFile::File);
                 file.map_err(|e| NoFile::from(e).at(&module.path))
             }
             Some(Handle::Bytes(bytes)) => Ok(ModuleFile::Bytes(bytes.clone())),
@@ -82,7 +75,7 @@ impl ModuleFiles for Recorded<'_> {
         }
     }
 
-    fn open_path(&self, module: &ModuleIdentity, path: &Path) -> Result<File, OpenError> {
+    fn open_path(&self, module: &ModuleIdentity, path: &Path) -> Result<TargetFile, OpenError> {
         let Some(files) = self.files_of(module).next() else {
             return Err(NoFile::NotFound.at(path));
         };

@@ -18,6 +18,7 @@ use wcprof_capture::{
     SamplerOptions, SamplingEnd, Stuck, TickBatch, Watcher, become_punctual,
 };
 use wcprof_host::Target;
+use wcprof_host::apart;
 use wcprof_host::sys::keep_capabilities;
 use wcprof_record::{ModuleProblem, Progress, Recorded, Recorder, RecorderOptions};
 use wcprof_text::percent;
@@ -169,6 +170,7 @@ pub(crate) fn begin<S: TraceSink + Send + 'static>(
     };
     let sampling = named("wcprof-sampler").spawn(sampling)?;
     let _ = keep_capabilities(needed);
+    let _ = apart(None, move |_| keep_capabilities(needed));
     let mut counting = daemons.map(Daemons::start).transpose()?;
     let recording = move || {
         let mut end = RecordingEnd::default();

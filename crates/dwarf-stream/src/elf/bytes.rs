@@ -1,5 +1,6 @@
 //! Bounded reads from a file or from memory.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -7,31 +8,36 @@ use std::os::unix::fs::FileExt;
 
 use super::error::ElfError;
 
+/// An open file, or what has one.
+pub trait AsFile: Borrow<File> + fmt::Debug + Send + Sync + 'static {}
+
+impl<F: Borrow<File> + fmt::Debug + Send + Sync + 'static> AsFile for F {}
+
 /// Where the bytes of an ELF file come from.
 #[derive(Debug)]
 pub enum Source {
     /// A regular file and its length when it was opened.
-    File(File, u64),
+    File(Box<dyn AsFile>, u64),
     /// A copy in memory.
     Bytes(Vec<u8>),
 }
 
 impl Source {
     /// A regular file.
-    pub fn from_file(file: File) -> Result<Self, ElfError> {
-        let metadata = file.metadata().map_err(|source| ElfError::Io {
+    pub fn from_file(file: impl AsFile) -> Result<Self, ElfError> {
+        let metadata = file.borrow().metadata().map_err(|source| ElfError::Io {
             what: "file status".to_owned(),
             source,
         })?;
         match metadata.is_file() {
-            true => Ok(Self::File(file, metadata.len())),
+            true => Ok(Self::File(Box::new(file), metadata.len())),
             false => Err(ElfError::NotRegular),
         }
     }
 
     pub(super) fn file(&self) -> Option<&File> {
         match self {
-            Self::File(file, _) => Some(file),
+            Self::File(file, _) => Some((**file).borrow()),
             Self::Bytes(_) => None,
         }
     }
@@ -84,16 +90,19 @@ impl Source {
                 out.copy_from_slice(part.ok_or_else(truncated)?);
                 Ok(())
             }
-            Self::File(file, _) => file.read_exact_at(out, offset).map_err(|source| {
-                match source.kind() {
-                    // It became shorter since it was opened.
-                    io::ErrorKind::UnexpectedEof => truncated(),
-                    _ => ElfError::Io {
-                        what: what.to_string(),
-                        source,
-                    },
-                }
-            }),
+            Self::File(file, _) => (**file)
+                .borrow()
+                .read_exact_at(out, offset)
+                .map_err(|source| {
+                    match source.kind() {
+                        // It became shorter since it was opened.
+                        io::ErrorKind::UnexpectedEof => truncated(),
+                        _ => ElfError::Io {
+                            what: what.to_string(),
+                            source,
+                        },
+                    }
+                }),
         }
     }
 }

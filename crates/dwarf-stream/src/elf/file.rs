@@ -10,7 +10,7 @@ use std::fs::File;
 use object::LittleEndian as LE;
 use object::elf::{CompressionHeader64, ELFCOMPRESS_ZLIB, ELFCOMPRESS_ZSTD};
 
-use super::bytes::Source;
+use super::bytes::{AsFile, Source};
 use super::error::ElfError;
 use super::parse::{self, Kind, Section, Segment};
 use super::stream::{Compression, Format, SectionStream};
@@ -42,7 +42,7 @@ pub struct ElfFile {
 
 impl ElfFile {
     /// Reads the headers of an executable or shared object, which must be a regular file.
-    pub fn from_file(file: File) -> Result<Self, ElfError> {
+    pub fn from_file(file: impl AsFile) -> Result<Self, ElfError> {
         Self::parse(Source::from_file(file)?, Kind::Linked)
     }
 

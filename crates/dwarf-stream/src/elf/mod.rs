@@ -8,7 +8,7 @@ mod parse;
 mod stream;
 mod table;
 
-pub use bytes::Source;
+pub use bytes::{AsFile, Source};
 pub use error::ElfError;
 pub use file::ElfFile;
 pub use notes::{AltLink, DebugLink};

@@ -2,9 +2,9 @@
 //! deleted or replaced files are right, and no path leads out of the target's root.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -12,10 +12,13 @@ use std::sync::{Mutex, PoisonError};
 use rustix::fs::{fstat, major, minor};
 use wcprof_types::{Avma, Mapping, Pid};
 
-use super::child::{Child, Opened, Request};
+use super::closing::{TargetFile, is_full, not_opened};
+use super::copy::copy;
+use super::file_system::FileSystem;
+use super::in_time::do_in_time;
 use super::reason::{NoFile, OpenError};
 use super::regular::{FileIdentity, Root, handle, open_handle};
-use crate::deadline::{Awaited, is_silent, is_unwanted, silence, with_deadline};
+use crate::deadline::{Awaited, with_deadline};
 use crate::memory::read_memory;
 use crate::procfs::read_bytes;
 
@@ -58,8 +61,8 @@ pub struct LiveFiles {
     root: Option<Root>,
     /// By device, the file systems that it has mounted. One that is not known may be of any kind: it is newer, or gone.
     mounts: HashMap<(u32, u32), Mount>,
-    /// Looks up what may be on a server that hangs.
-    child: Mutex<Option<Child>>,
+    /// One look-up at a time: what does not answer holds one thread.
+    lookups: Mutex<()>,
 }
 
 /// A mapped file that is opened later: what is written to it until then is seen, also if it has been
@@ -73,9 +76,17 @@ pub struct HeldFile {
 
 #[derive(Debug)]
 enum Held {
-    File(File),
+    File(TargetFile),
     /// Made with `O_PATH`: neither the file's server nor its end is waited for.
     Handle(OwnedFd),
+}
+
+/// A file that was opened, or its copy.
+#[derive(Debug)]
+struct Opened {
+    file: TargetFile,
+    /// Of the file itself.
+    identity: FileIdentity,
 }
 
 impl LiveFiles {
@@ -87,7 +98,7 @@ impl LiveFiles {
             // A root on a file server may be asked for.
             root: with_deadline(Awaited::Root(pid), move || Root::of_process(pid).ok()).flatten(),
             mounts: mounted_devices(&String::from_utf8_lossy(&mounts)),
-            child: Mutex::new(None),
+            lookups: Mutex::new(()),
         }
     }
 
@@ -99,7 +110,8 @@ impl LiveFiles {
     /// Device and inode of its root, if that is another folder than wcprof's: that of a container.
     pub fn own_root(&self) -> Option<(u64, u64)> {
         let own = fs::metadata("/").ok()?;
-        let root = fstat(self.root.as_ref()?).ok()?;
+        let root = self.root.as_ref()?.try_clone().ok()?;
+        let root = with_deadline(Awaited::Root(self.pid), move || fstat(root))?.ok()?;
         let root = (root.st_dev, root.st_ino);
         (root != (own.dev(), own.ino())).then_some(root)
     }
@@ -118,36 +130,32 @@ impl LiveFiles {
         self.mounts.get(&mapping.device).copied()
     }
 
-    /// Makes a call about the file of a mapping on another thread. Of a file that is on a disk the answer may lack, too.
+    /// Reads the file of a mapping on another thread. Of a file that is on a disk the answer may lack, too.
     ///
     /// # Errors
     /// When nobody does.
-    pub fn in_time<T: Send + 'static>(
+    pub fn read_in_time<T: Send + 'static>(
         &self,
         mapping: &Mapping,
-        call: impl FnOnce() -> T + Send + 'static,
+        file: &TargetFile,
+        read: impl FnOnce(TargetFile) -> T + Send + 'static,
     ) -> Result<T, OpenError> {
-        self.wait(mapping, call)
-            .map_err(|reason| reason.at(&mapping.path))
+        let read = do_in_time(self.awaited(mapping), file, read);
+        read.map_err(|reason| reason.at(&mapping.path))
     }
 
-    fn wait<T: Send + 'static>(
-        &self,
-        mapping: &Mapping,
-        call: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, NoFile> {
-        let awaited = match self.mount(mapping) {
+    fn awaited(&self, mapping: &Mapping) -> Awaited {
+        match self.mount(mapping) {
             Some(Mount::Local) => Awaited::Disk(mapping.device, self.pid),
             _ => Awaited::Files(self.pid, mapping.device),
-        };
-        with_deadline(awaited, call).ok_or(NoFile::NoAnswer)
+        }
     }
 
     /// Opens the file of a mapping. What is on FUSE or 9p is copied.
     ///
     /// # Errors
     /// When it is no regular file, may not be opened, or its server does not answer.
-    pub fn open_mapping(&self, mapping: &Mapping) -> Result<File, OpenError> {
+    pub fn open_mapping(&self, mapping: &Mapping) -> Result<TargetFile, OpenError> {
         self.open_identified(mapping).map(|(file, _)| file)
     }
 
@@ -155,13 +163,16 @@ impl LiveFiles {
     ///
     /// # Errors
     /// As [`Self::open_mapping`].
-    pub fn open_identified(&self, mapping: &Mapping) -> Result<(File, FileIdentity), OpenError> {
+    pub fn open_identified(
+        &self,
+        mapping: &Mapping,
+    ) -> Result<(TargetFile, FileIdentity), OpenError> {
         let opened = match self.handle(mapping) {
             Some(handle) => self.open_handle(handle, mapping),
             None => self.open_by_name(mapping),
         };
         let opened = opened.map_err(|reason| reason.at(&mapping.path))?;
-        Ok((opened.file.into(), opened.identity))
+        Ok((opened.file, opened.identity))
     }
 
     /// Holds the file of a mapping, to open it later.
@@ -170,13 +181,12 @@ impl LiveFiles {
     /// Without the privilege for `map_files`, those of [`Self::open_mapping`].
     pub fn hold(&self, mapping: &Mapping) -> Result<HeldFile, OpenError> {
         let path = mapping.path.clone();
-        let held = match self.handle(mapping) {
-            Some(handle) => Held::Handle(handle),
-            None => {
-                let opened = self.open_by_name(mapping).map_err(|e| e.at(&path))?;
-                Held::File(opened.file.into())
-            }
-        };
+        if let Some(handle) = self.handle(mapping) {
+            let held = Held::Handle(handle);
+            return Ok(HeldFile { held, path });
+        }
+        let opened = self.open_by_name(mapping).map_err(|e| e.at(&path))?;
+        let held = Held::File(opened.file);
         Ok(HeldFile { held, path })
     }
 
@@ -184,10 +194,14 @@ impl LiveFiles {
     ///
     /// # Errors
     /// As [`Self::open_mapping`].
-    pub fn open_held(&self, file: &HeldFile) -> Result<File, OpenError> {
+    pub fn open_held(&self, file: &HeldFile) -> Result<TargetFile, OpenError> {
         let opened = match &file.held {
-            Held::File(held) => held.try_clone().map_err(NoFile::from),
-            Held::Handle(handle) => self.ask_for_file(Request::Handle(handle.as_fd())),
+            Held::File(held) => held.duplicate().map_err(NoFile::from),
+            Held::Handle(handle) => {
+                let handle = handle.try_clone();
+                let opened = self.look_up(move || Ok(handle?));
+                opened.map(|opened| opened.file)
+            }
         };
         opened.map_err(|reason| reason.at(&file.path))
     }
@@ -197,9 +211,12 @@ impl LiveFiles {
     ///
     /// # Errors
     /// As [`Self::open_mapping`].
-    pub fn open_regular(&self, path: &Path) -> Result<File, OpenError> {
-        let opened = self.ask_for_file(Request::Path(path));
-        opened.map_err(|reason| reason.at(path))
+    pub fn open_regular(&self, path: &Path) -> Result<TargetFile, OpenError> {
+        let own = path.to_owned();
+        let opened = self.look_up_below(move |root| Ok(root.handle(&own)?));
+        opened
+            .map_err(|reason| reason.at(path))
+            .map(|opened| opened.file)
     }
 
     /// Opens a regular file that belongs to `uid` or root, by its absolute path in the target's mount
@@ -207,14 +224,12 @@ impl LiveFiles {
     ///
     /// # Errors
     /// As [`Self::open_mapping`], or when it belongs to somebody else.
-    pub fn open_owned(&self, path: &Path, uid: u32) -> Result<File, OpenError> {
-        let opened = self.ask_for_file(Request::Owned(path, uid));
-        opened.map_err(|reason| reason.at(path))
-    }
-
-    /// Ends the child process that looks files up, until the next is wanted.
-    pub fn rest(&self) {
-        *self.child.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    pub fn open_owned(&self, path: &Path, uid: u32) -> Result<TargetFile, OpenError> {
+        let own = path.to_owned();
+        let opened = self.look_up_below(move |root| root.owned_handle(&own, uid));
+        opened
+            .map_err(|reason| reason.at(path))
+            .map(|opened| opened.file)
     }
 
     /// A copy of the vdso.
@@ -232,14 +247,9 @@ impl LiveFiles {
     }
 
     fn open_handle(&self, handle: OwnedFd, mapping: &Mapping) -> Result<Opened, NoFile> {
-        let open = |handle| {
-            let (file, stat) = open_handle(&handle)?;
-            let identity = FileIdentity::of(&stat);
-            Ok(Opened { file, identity })
-        };
         match self.mount(mapping) {
-            Some(Mount::Local | Mount::Overlay) => self.wait(mapping, move || open(handle))?,
-            _ => self.ask(Request::Handle(handle.as_fd())),
+            Some(Mount::Local | Mount::Overlay) => open(self.awaited(mapping), || Ok(handle)),
+            _ => self.look_up(|| Ok(handle)),
         }
     }
 
@@ -247,7 +257,8 @@ impl LiveFiles {
         let exe = format!("/proc/{}/exe", self.pid);
         match fs::read_link(&exe) {
             Ok(path) if path.to_string_lossy() == mapping.path => {
-                if let Ok(handle) = self.wait(mapping, move || handle(exe))? {
+                let found = with_deadline(self.awaited(mapping), move || handle(exe));
+                if let Ok(handle) = found.ok_or(NoFile::NoAnswer)? {
                     return self.open_handle(handle, mapping);
                 }
             }
@@ -259,59 +270,45 @@ impl LiveFiles {
         }
         // The kernel writes a newline in a path as `\012` (`seq_file_path`, `fs/seq_file.c`).
         let path = mapping.path.replace("\\012", "\n");
-        let opened = self.ask(Request::Path(Path::new(&path)))?;
+        let opened = self.look_up_below(move |root| Ok(root.handle(path)?))?;
         // Btrfs and overlay show another device in `maps` than in `stat`: the first bytes are
         // compared with the target's memory in any case.
         let FileIdentity { device, inode, .. } = opened.identity;
         if inode != mapping.inode && (major(device), minor(device)) == mapping.device {
             return Err(NoFile::Replaced);
         }
-        let identity = opened.identity;
-        let file = File::from(opened.file);
-        let begin = move || {
+        let begin = |file: TargetFile| {
             let mut bytes = [0; COMPARED];
             let n = file.read_at(&mut bytes, 0).unwrap_or(0);
-            (file, bytes, n)
+            (bytes, n)
         };
-        let (file, bytes, n) = self.in_time(mapping, begin).map_err(|e| e.reason)?;
+        let (bytes, n) = do_in_time(self.awaited(mapping), &opened.file, begin)?;
         match self.begins_like(&bytes[..n], mapping.start) {
-            _ if mapping.offset.0 != 0 => Ok(Opened {
-                file: file.into(),
-                identity,
-            }),
-            Some(true) => Ok(Opened {
-                file: file.into(),
-                identity,
-            }),
+            _ if mapping.offset.0 != 0 => Ok(opened),
+            Some(true) => Ok(opened),
             Some(false) => Err(NoFile::Replaced),
             None => Err(NoFile::NotMapped),
         }
     }
 
-    fn ask_for_file(&self, request: Request<'_>) -> Result<File, NoFile> {
-        self.ask(request).map(|opened| opened.file.into())
+    /// Opens what is below its root.
+    fn look_up_below(
+        &self,
+        find: impl FnOnce(&Root) -> Result<OwnedFd, NoFile> + Send + 'static,
+    ) -> Result<Opened, NoFile> {
+        let root = self.root.as_ref();
+        let root = root.ok_or_else(|| io::Error::from(io::ErrorKind::PermissionDenied))?;
+        let root = root.try_clone()?;
+        self.look_up(move || find(&root))
     }
 
-    /// Opens what may be on a server that hangs.
-    fn ask(&self, request: Request<'_>) -> Result<Opened, NoFile> {
-        if self.root.is_none() && !matches!(request, Request::Handle(_)) {
-            return Err(io::Error::from(io::ErrorKind::PermissionDenied).into());
-        }
-        let awaited = Awaited::Lookups(self.pid);
-        let mut running = self.child.lock().unwrap_or_else(PoisonError::into_inner);
-        let child = match running.take() {
-            Some(child) => child,
-            None if is_silent(awaited) => return Err(NoFile::NoAnswer),
-            None => Child::start(self.root.as_ref().map(AsFd::as_fd))?,
-        };
-        let opened = child.open(request);
-        match opened {
-            // The child is ended, or left behind.
-            Err(NoFile::NoAnswer) if !is_unwanted() => silence(awaited, child.pid()),
-            Err(NoFile::NoAnswer) => {}
-            _ => *running = Some(child),
-        }
-        opened
+    /// Opens what may be on any file system.
+    fn look_up(
+        &self,
+        find: impl FnOnce() -> Result<OwnedFd, NoFile> + Send + 'static,
+    ) -> Result<Opened, NoFile> {
+        let _one = self.lookups.lock().unwrap_or_else(PoisonError::into_inner);
+        open(Awaited::Lookups(self.pid), find)
     }
 
     /// Whether a mapping begins like the file with these first bytes; `None` when that cannot be read any more.
@@ -321,6 +318,33 @@ impl LiveFiles {
         let n = on_disk.len().min(mapped);
         Some(n >= 64 && on_disk[..n] == in_memory[..n])
     }
+}
+
+/// Opens what is found, or copies it.
+fn open(
+    awaited: Awaited,
+    find: impl FnOnce() -> Result<OwnedFd, NoFile> + Send + 'static,
+) -> Result<Opened, NoFile> {
+    let open = || {
+        let handle = find()?;
+        // What it is now: a device can be another one's since the mounts were read.
+        let system = FileSystem::of(&handle)?;
+        if !system.is_local() && is_full(&handle) {
+            return Err(not_opened());
+        }
+        let (file, stat) = open_handle(&handle)?;
+        let file = match system.is_local() {
+            true => TargetFile::local(file),
+            false => TargetFile::from(file),
+        };
+        Ok((file, FileIdentity::of(&stat), system.is_copied()))
+    };
+    let (file, identity, is_copied) = with_deadline(awaited, open).ok_or(NoFile::NoAnswer)??;
+    let file = match is_copied {
+        true => TargetFile::local(do_in_time(awaited, &file, |file| copy(&file))??),
+        false => file,
+    };
+    Ok(Opened { file, identity })
 }
 
 /// The file of a mapping of a process, not opened.
@@ -420,8 +444,8 @@ mod tests {
         fs::create_dir(folder.path().join("etc")).unwrap();
         fs::write(folder.path().join("etc/passwd"), "inside").unwrap();
         let mut text = String::new();
-        let mut file = files.open_regular(Path::new("/link")).unwrap();
-        file.read_to_string(&mut text).unwrap();
+        let file = files.open_regular(Path::new("/link")).unwrap();
+        (&*file).read_to_string(&mut text).unwrap();
         assert_eq!(text, "inside");
     }
 

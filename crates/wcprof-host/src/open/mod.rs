@@ -9,14 +9,20 @@
 //!   through its handle, so that nobody can exchange it in between.
 //! - Below a [`Root`] no link leads out of it, and magic links of `/proc` are refused.
 //! - `/proc/PID/root`, `exe` and `map_files` are magic links, too. They are entered on purpose, here alone.
-//! - A child process looks up what may be on a server that hangs. It is left behind if nobody answers.
+//! - Whoever may have to ask a server that hangs is a thread, which is left behind if nobody answers: also when a file is
+//!   closed, so that files of targets are [`TargetFile`]s.
 
-mod child;
+mod closing;
+mod copy;
+mod file_system;
 mod in_time;
 mod live;
 mod reason;
 mod regular;
 
+pub use closing::TargetFile;
+pub(crate) use closing::was_full;
+pub(crate) use in_time::do_in_time;
 pub use in_time::{
     Remote, look_in_time, open_below_in_time, open_regular_in_time, read_code_in_time,
 };

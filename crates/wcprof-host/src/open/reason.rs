@@ -53,12 +53,12 @@ pub enum NoFile {
     /// A file on FUSE or 9p is only read from a copy, and there is none.
     #[error("it is on FUSE or 9p, and exceeds the limit for copies, or the disk is full")]
     NoCopy,
-    /// The child process must be left behind.
+    /// Who asks for it is left behind, or nobody asks again so soon.
     #[error("its file system did not answer in time")]
     NoAnswer,
-    /// Too many child processes were left behind already.
-    #[error("too many other look-ups still wait for file systems that do not answer")]
-    NotAsked,
+    /// Others on its mount, or on many mounts, are not closed yet.
+    #[error("too many other files still wait for file systems that do not answer")]
+    NotClosed,
     /// Nothing tells whether the file here is the one that was loaded.
     #[error("its module has no build-id, so the file here may be another one")]
     NoBuildId,
@@ -73,7 +73,7 @@ pub enum NoFile {
 impl NoFile {
     /// Whether there may be an answer later.
     pub fn is_silence(&self) -> bool {
-        matches!(self, Self::NoAnswer | Self::NotAsked)
+        matches!(self, Self::NoAnswer | Self::NotClosed)
     }
 
     /// The error for this path.

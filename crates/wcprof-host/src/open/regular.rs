@@ -1,8 +1,7 @@
 //! A path, as it is or below a root, to a regular file that is open for reading.
 
-use std::ffi::CStr;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
@@ -53,16 +52,14 @@ pub(super) fn handle(path: impl Arg) -> Result<OwnedFd, Errno> {
     open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Opens a handle's file for reading if it is a regular one. Allocates nothing.
+/// Opens a handle's file for reading if it is a regular one.
 pub(crate) fn open_handle(handle: &OwnedFd) -> Result<(OwnedFd, Stat), NoFile> {
     let stat = fstat(handle)?;
     let kind = FileType::from_raw_mode(stat.st_mode);
     if kind != FileType::RegularFile {
         return Err(NoFile::NotRegular(kind));
     }
-    let mut path = [0; 32];
-    write!(&mut path[..], "/proc/self/fd/{}\0", handle.as_raw_fd())?;
-    let path = CStr::from_bytes_until_nul(&path).map_err(|_| Errno::INVAL)?;
+    let path = format!("/proc/self/fd/{}", handle.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     Ok((open(path, flags, Mode::empty())?, stat))
 }
@@ -106,8 +103,17 @@ impl Root {
         opened.map(|(file, _)| file.into()).map_err(|e| e.at(path))
     }
 
+    /// What a path below it leads to, not opened, if it belongs to `uid` or root. It must not be a symbolic link itself.
+    pub(super) fn owned_handle(&self, path: &Path, uid: u32) -> Result<OwnedFd, NoFile> {
+        let handle = handle_below(self.0.as_fd(), path, OFlags::NOFOLLOW)?;
+        match fstat(&handle)?.st_uid {
+            owner if owner == 0 || owner == uid => Ok(handle),
+            owner => Err(NoFile::Owner(owner)),
+        }
+    }
+
     /// What a path below it leads to, not opened.
-    pub(crate) fn handle(&self, path: &str) -> io::Result<OwnedFd> {
+    pub(crate) fn handle(&self, path: impl Arg) -> io::Result<OwnedFd> {
         Ok(handle_below(self.0.as_fd(), path, OFlags::empty())?)
     }
 
@@ -147,21 +153,11 @@ impl AsFd for Root {
     }
 }
 
-/// What a path below `root` leads to, not opened. Allocates nothing for a C string.
-pub(super) fn handle_below(
-    root: BorrowedFd<'_>,
-    path: impl Arg,
-    flags: OFlags,
-) -> Result<OwnedFd, Errno> {
+/// What a path below `root` leads to, not opened.
+fn handle_below(root: BorrowedFd<'_>, path: impl Arg, flags: OFlags) -> Result<OwnedFd, Errno> {
     let flags = flags | OFlags::PATH | OFlags::CLOEXEC;
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     openat2(root, path, flags, Mode::empty(), resolve)
-}
-
-/// A file that no path leads to, open for reading and writing.
-pub(super) fn nameless_in(folder: impl Arg) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    open(folder, flags, Mode::RUSR | Mode::WUSR)
 }
 
 #[cfg(test)]

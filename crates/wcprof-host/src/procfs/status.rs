@@ -7,8 +7,6 @@ use wcprof_types::Pid;
 pub struct Status {
     /// Thread group id: the process a thread belongs to.
     pub tgid: Option<Pid>,
-    /// Tracer (gdb, strace), 0 for none.
-    pub tracer: i32,
     /// Real and effective user id.
     pub uids: Option<(u32, u32)>,
     /// Effective capabilities.
@@ -36,7 +34,6 @@ pub fn parse_status(text: &str) -> Status {
         let value = value.trim();
         match key {
             "Tgid" => status.tgid = value.parse().ok().map(Pid),
-            "TracerPid" => status.tracer = value.parse().unwrap_or(0),
             "Uid" => {
                 let mut ids = value.split_ascii_whitespace().map(|v| v.parse().ok());
                 if let (Some(Some(real)), Some(Some(effective))) = (ids.next(), ids.next()) {

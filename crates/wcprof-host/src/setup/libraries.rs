@@ -8,8 +8,8 @@ use wcprof_types::{Mapping, Pid};
 
 use super::malloc;
 use super::tree::{Absent, Tree};
-use crate::deadline::{Awaited, with_deadline};
-use crate::open::{LiveFiles, NoFile};
+use crate::deadline::Awaited;
+use crate::open::{LiveFiles, TargetFile, do_in_time};
 use crate::procfs::parse_mappings;
 
 /// Libraries that are searched for their version, and bytes of each.
@@ -125,10 +125,11 @@ fn search(tree: &Tree, pid: Pid, mapping: &Mapping, find: Find) -> Option<String
     }
     let file = files.open_mapping(mapping).map_err(|e| e.reason);
     let found = file.and_then(|file| {
-        let content = file.take(MAX_SEARCHED);
-        let find = move || find(&mut BufReader::with_capacity(1 << 16, content));
-        let found = with_deadline(Awaited::Facts(pid), find);
-        Ok(found.ok_or(NoFile::NoAnswer)??)
+        let find = move |file: TargetFile| {
+            let content = (&*file).take(MAX_SEARCHED);
+            find(&mut BufReader::with_capacity(1 << 16, content))
+        };
+        Ok(do_in_time(Awaited::Facts(pid), &file, find)??)
     });
     let not_opened = |reason| tree.not_opened(&mapping.path, &reason);
     found.map_err(not_opened).ok()?

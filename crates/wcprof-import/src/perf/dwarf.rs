@@ -268,13 +268,17 @@ impl ProcessUnwinder {
 
 /// Opens a file, or the vdso, and checks that it is what was recorded.
 fn read(path: &str, build_id: &BuildId) -> Option<Code> {
-    let source = match path {
-        VDSO => Source::Bytes(own_vdso()?),
-        path => Source::from_file(open_regular_in_time(Path::new(path)).ok()?).ok()?,
-    };
-    let code = match &source {
-        Source::File(file, _) => ModuleCode::read(file, usize::MAX),
-        Source::Bytes(bytes) => ModuleCode::parse(bytes),
+    let (source, code) = match path {
+        VDSO => {
+            let bytes = own_vdso()?;
+            let code = ModuleCode::parse(&bytes);
+            (Source::Bytes(bytes), code)
+        }
+        path => {
+            let file = open_regular_in_time(Path::new(path)).ok()?;
+            let code = ModuleCode::read(file.clone(), usize::MAX);
+            (Source::from_file(file).ok()?, code)
+        }
     };
     let code = code.ok()?;
     let code = Arc::new(code);

@@ -217,7 +217,7 @@ impl<'a> Burst<'a> {
         let mut probes: Vec<(Probe, UpdateFunction)> = Vec::new();
         for module in self.modules {
             for site in &module.sites {
-                let file = (&module.file, module.path.as_str());
+                let file = (&*module.file, module.path.as_str());
                 let Some(probe) = Probe::open(self.pmu, file, site.offset, tid)? else {
                     return Ok(None);
                 };

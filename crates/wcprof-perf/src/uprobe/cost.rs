@@ -1,11 +1,10 @@
 //! What a probe costs a call here and now: measured on a function of wcprof itself.
 
 use std::ffi::c_void;
-use std::fs::File;
 use std::hint::black_box;
 
 use wcprof_host::clock::thread_cpu_ns;
-use wcprof_host::open::LiveFiles;
+use wcprof_host::open::{LiveFiles, TargetFile};
 use wcprof_host::procfs::read_mappings;
 use wcprof_types::{Avma, Pid, Tid};
 
@@ -105,7 +104,7 @@ fn calls(probed: extern "C" fn()) -> f64 {
 }
 
 /// This program's file, and where the function is in it.
-fn own_function(probed: extern "C" fn()) -> Result<(File, u64), UprobeError> {
+fn own_function(probed: extern "C" fn()) -> Result<(TargetFile, u64), UprobeError> {
     let address = probed as *const c_void as u64;
     let failed = |reason: String| UprobeError::Symbols {
         path: OWN_PROGRAM.to_owned(),

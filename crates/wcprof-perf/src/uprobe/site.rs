@@ -4,14 +4,13 @@
 //! file offset through the `PT_LOAD` segment that holds it (ELF gABI, chapter 5).
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use dwarf_stream::elf::{ElfFile, Kind, Section, Source, entries};
 use object::LittleEndian as LE;
 use object::elf::{EM_X86_64, PF_X, PT_LOAD, SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, Sym64};
 use wcprof_host::Target;
-use wcprof_host::open::LiveFiles;
+use wcprof_host::open::{LiveFiles, TargetFile};
 use wcprof_types::{Avma, Mapping};
 
 use super::{UpdateFunction, UprobeError};
@@ -40,7 +39,7 @@ pub struct CryptoModule {
     /// It is the program itself, not a shared library.
     pub is_program: bool,
     /// The file that is mapped, open, whatever its name leads to now.
-    pub file: File,
+    pub file: TargetFile,
     pub(super) sites: Vec<Site>,
 }
 
@@ -109,12 +108,9 @@ fn open(
         path: mapping.path.clone(),
         reason,
     };
-    let find = move || {
-        let copy = file.try_clone().map_err(|e| e.to_string())?;
-        let source = Source::from_file(copy).map_err(|e| e.to_string())?;
-        Ok::<_, String>((functions(source)?, file))
-    };
-    let ((offsets, is_boring), file) = files.in_time(mapping, find)?.map_err(failed)?;
+    let find = |file| functions(Source::from_file(file).map_err(|e| e.to_string())?);
+    let found = files.read_in_time(mapping, &file, find)?;
+    let (offsets, is_boring) = found.map_err(failed)?;
     if is_boring {
         return Err(UprobeError::NotOpenSsl(mapping.path.clone()));
     }

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
+use std::net::Shutdown;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use super::messages::{Confinement, Reply, Request, Start};
 use super::wire::{expect, send};
 use crate::cache_key::CacheKey;
 use crate::debuginfod::Artifact;
-use crate::files::{ModuleFile, ModuleFiles, ModuleIdentity, NoFile, OpenError};
+use crate::files::{ModuleFile, ModuleFiles, ModuleIdentity, NoFile, OpenError, TargetFile};
 use crate::module::{for_each_module, symbolize_module};
 use crate::options::Inlines;
 use crate::query::{ModuleQuery, ModuleSymbols};
@@ -74,6 +75,10 @@ pub fn run_confined(
         ModuleSymbols::default()
     };
     for_each_module(&queries, &start.options(Inlines::All), symbolize);
+    // While a file is closed whose server does not answer, this process does not end.
+    for socket in &parent.sockets {
+        lock(socket).shutdown(Shutdown::Both)?;
+    }
     Ok(())
 }
 
@@ -129,13 +134,13 @@ impl Parent {
     }
 
     /// A file at a path, which names it in errors.
-    fn open(&self, request: &Request, path: &Path) -> Result<File, OpenError> {
+    fn open(&self, request: &Request, path: &Path) -> Result<TargetFile, OpenError> {
         let failed = |error: io::Error| NoFile::System(error).at(path);
         match self.ask(request).map_err(failed)? {
             Answer(Reply::NoFile { is_not_found, .. }, _) if is_not_found => {
                 Err(NoFile::NotFound.at(path))
             }
-            answer => answer.file().map_err(failed),
+            answer => answer.file().map(TargetFile::of).map_err(failed),
         }
     }
 }
@@ -155,7 +160,7 @@ impl ModuleFiles for Asking<'_> {
         file.map(ModuleFile::File)
     }
 
-    fn open_path(&self, _module: &ModuleIdentity, path: &Path) -> Result<File, OpenError> {
+    fn open_path(&self, _module: &ModuleIdentity, path: &Path) -> Result<TargetFile, OpenError> {
         let request = Request::Path {
             module: self.module,
             path: path.into(),
@@ -165,7 +170,7 @@ impl ModuleFiles for Asking<'_> {
 }
 
 impl Surroundings for Asking<'_> {
-    fn open(&self, path: &Path) -> Result<File, OpenError> {
+    fn open(&self, path: &Path) -> Result<TargetFile, OpenError> {
         let request = Request::Host {
             module: self.module,
             path: path.into(),

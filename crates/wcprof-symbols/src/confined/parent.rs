@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use wcprof_host::open::Remote;
 use wcprof_types::Pid;
 
 use super::messages::{Confinement, Start, WireModule};
@@ -54,7 +55,7 @@ pub struct Ended {
     pub how: String,
     /// It waited for a file system that does not answer, or could not be started because others do.
     pub is_silent: bool,
-    /// The process, which is left behind if it does not end.
+    /// The process, if it waited so, or did not end when it was killed.
     pub child: Option<Pid>,
 }
 
@@ -141,11 +142,16 @@ pub fn symbolize_confined(
             let goes_on = n_ended <= MAX_ENDED && left.iter().any(|module| module.is_suspect);
             let waits = |module: &Left| module.is_suspect || !goes_on;
             let (waiting, others): (Vec<Left>, _) = left.into_iter().partition(waits);
-            note_silence(&server, &waiting, &ended);
+            let of_waiting = waiting
+                .iter()
+                .filter_map(|left| server.states.get(left.index));
+            note_silence(of_waiting, |_| true, &ended);
             give_up(waiting, queries, &mut results, &ended);
             left = others;
             continue;
         }
+        // One that only does not end has closed the same files.
+        note_silence(server.states.iter(), Remote::is_closing, &ended);
         match left.iter().filter(|module| module.is_suspect).count() {
             // It had begun with several: one after the other, they show which it is.
             2.. if n_threads > 1 => n_threads = 1,
@@ -331,14 +337,16 @@ fn take_names(server: &Server<'_>, left: Vec<Left>, results: &mut [ModuleSymbols
 }
 
 /// Later processes get no files that may make them wait as this one does.
-fn note_silence(server: &Server<'_>, waiting: &[Left], ended: &Ended) {
-    let states = waiting
-        .iter()
-        .filter_map(|left| server.states.get(left.index));
+fn note_silence<'s>(
+    states: impl Iterator<Item = &'s State>,
+    is_silent: impl Fn(Remote) -> bool,
+    ended: &Ended,
+) {
     if let Some(child) = ended.child {
-        for mount in states.flat_map(|state| state.mounts().clone()) {
-            mount.note_silence(child);
-        }
+        let mounts = states.flat_map(|state| state.mounts().clone());
+        mounts
+            .filter(|mount| is_silent(*mount))
+            .for_each(|mount| mount.note_silence(child));
     }
 }
 

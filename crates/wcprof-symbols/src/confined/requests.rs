@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{MemfdFlags, memfd_create};
-use wcprof_host::open::{Remote, look_in_time};
+use wcprof_host::open::{Remote, TargetFile, look_in_time};
+use wcprof_host::own_files::unnamed_file;
 use wcprof_host::while_wanted;
 use wcprof_types::BuildId;
 
@@ -22,7 +23,7 @@ use super::messages::{Reply, Request};
 use super::wire::{receive, send};
 use crate::cache::is_sound;
 use crate::cache_key::{CacheKey, stamp};
-use crate::debuginfod::{Artifact, check_free};
+use crate::debuginfod::Artifact;
 use crate::files::{ModuleFile, ModuleFiles, NoFile, OpenError};
 use crate::options::SymbolOptions;
 use crate::query::{ModuleQuery, ModuleSymbols};
@@ -93,11 +94,13 @@ impl Server<'_> {
         loop {
             let mut answering = None;
             let on_read = || answering = Some(Answering::new(&self.n_answering));
-            let Some((request, _)) = receive(socket, MAX_MESSAGE, on_read)? else {
+            let Some((request, file)) = receive(socket, MAX_MESSAGE, on_read)? else {
                 return Ok(());
             };
+            // It sends none, unless it was taken over.
+            drop(file.map(TargetFile::from));
             if let Some((reply, file)) = self.answer(request)? {
-                send(socket, &reply, file.as_ref().map(AsFd::as_fd))?;
+                send(socket, &reply, file.as_ref().map(|file| file.as_fd()))?;
             }
         }
     }
@@ -106,7 +109,7 @@ impl Server<'_> {
         self.n_answering.load(Ordering::Relaxed) > 0
     }
 
-    fn answer(&self, request: Request) -> io::Result<Option<(Reply, Option<File>)>> {
+    fn answer(&self, request: Request) -> io::Result<Option<(Reply, Option<TargetFile>)>> {
         let surroundings = &ThisMachine(self.options);
         Ok(Some(match request {
             Request::Module { module } => {
@@ -177,16 +180,20 @@ impl Server<'_> {
     }
 
     /// A file for the process; an empty one in place of what is no ELF file.
-    fn look(&self, state: &State, opened: Result<File, OpenError>) -> Result<File, NoFile> {
+    fn look(
+        &self,
+        state: &State,
+        opened: Result<TargetFile, OpenError>,
+    ) -> Result<TargetFile, NoFile> {
         let opened = opened.map_err(|error| error.reason)?;
-        let look = |file: &File| (is_elf(file), stamp(file), Remote::of(file));
-        let (file, (is_elf, stamp, remote)) = look_in_time(opened, look)?;
+        let look = |file: TargetFile| (is_elf(&file), stamp(&file), Remote::of(&file));
+        let (is_elf, stamp, remote) = look_in_time(&opened, look)?;
         if !is_elf {
             return Ok(in_memory(&[])?);
         }
         state.mounts().extend(remote);
         self.note(stamp);
-        Ok(file)
+        Ok(opened)
     }
 
     fn fetch(
@@ -194,7 +201,7 @@ impl Server<'_> {
         query: &ModuleQuery,
         build_id: &BuildId,
         artifact: Artifact,
-    ) -> (Reply, Option<File>) {
+    ) -> (Reply, Option<TargetFile>) {
         let mut problems = Vec::new();
         let module = (query.module.file_name(), build_id);
         let found = ThisMachine(self.options).fetch(module, artifact, &mut problems);
@@ -212,7 +219,7 @@ impl Server<'_> {
             path: path.as_deref().map(Into::into),
             problems: problems.into_iter().map(|problem| problem.text).collect(),
         };
-        (reply, file)
+        (reply, file.map(TargetFile::from))
     }
 
     /// Notes that the process has the file with this stamp.
@@ -227,7 +234,7 @@ impl Server<'_> {
     }
 }
 
-fn hand_out(file: Result<File, NoFile>) -> (Reply, Option<File>) {
+fn hand_out(file: Result<TargetFile, NoFile>) -> (Reply, Option<TargetFile>) {
     match file {
         Ok(file) => (Reply::File, Some(file)),
         Err(reason) => {
@@ -241,18 +248,9 @@ fn hand_out(file: Result<File, NoFile>) -> (Reply, Option<File>) {
 }
 
 /// A file for a table, if there is room for it.
-fn spill(size: u64) -> (Reply, Option<File>) {
-    let file = dwarf_stream::temporary_file().map_err(|error| error.to_string());
-    match file.and_then(|file| check_free(&file, size).map(|()| file)) {
-        Ok(file) => (Reply::File, Some(file)),
-        Err(reason) => {
-            let reply = Reply::NoFile {
-                is_not_found: false,
-                reason,
-            };
-            (reply, None)
-        }
-    }
+fn spill(size: u64) -> (Reply, Option<TargetFile>) {
+    let file = unnamed_file(size).map(TargetFile::local);
+    hand_out(file.map_err(NoFile::System))
 }
 
 fn is_elf(file: &File) -> bool {
@@ -260,10 +258,10 @@ fn is_elf(file: &File) -> bool {
     file.read_exact_at(&mut magic, 0).is_ok() && magic == ELF_MAGIC
 }
 
-fn in_memory(bytes: &[u8]) -> io::Result<File> {
+fn in_memory(bytes: &[u8]) -> io::Result<TargetFile> {
     let mut file = File::from(memfd_create("image", MemfdFlags::CLOEXEC)?);
     file.write_all(bytes)?;
-    Ok(file)
+    Ok(TargetFile::local(file))
 }
 
 fn unsound(what: &str) -> io::Error {

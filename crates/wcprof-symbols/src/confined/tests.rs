@@ -16,7 +16,7 @@ use super::messages::{Reply, Request, Start, WireModule};
 use super::names::Names;
 use super::wire::{expect, send};
 use super::{Confinement, Ended, NamingProcess, run_confined, symbolize_confined};
-use crate::files::{LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, OpenError};
+use crate::files::{LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, OpenError, TargetFile};
 use crate::module::{symbolize_modules, unnamed};
 use crate::options::{Inlines, SymbolOptions};
 use crate::query::{ModuleQuery, ModuleSymbols};
@@ -348,7 +348,7 @@ impl ModuleFiles for Slow {
         LocalFiles.open(module)
     }
 
-    fn open_path(&self, module: &ModuleIdentity, path: &Path) -> Result<File, OpenError> {
+    fn open_path(&self, module: &ModuleIdentity, path: &Path) -> Result<TargetFile, OpenError> {
         LocalFiles.open_path(module, path)
     }
 }

@@ -130,7 +130,7 @@ impl<'s> Place<'s> {
                 named: Some((slot, path)),
             },
             None => Self {
-                file: unnamed_file()?,
+                file: unnamed_file(0)?,
                 named: None,
             },
         })

@@ -1,8 +1,7 @@
 //! A URL to the bytes behind it, with every wait and every size bounded.
 
 use std::fs::File;
-use std::io::{Read, Write};
-use std::os::fd::AsFd;
+use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -11,9 +10,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use dwarf_stream::Cancel;
 use httpdate::parse_http_date;
-use nix::sys::statvfs::fstatvfs;
 use ureq::http::Response;
 use ureq::{Agent, Body};
+use wcprof_host::own_files::check_free;
 use wcprof_net::{ClientLimits, client};
 
 use super::options::{DebuginfodOptions, ServerFailure};
@@ -21,8 +20,6 @@ use crate::demangle::printable;
 
 /// Bytes that must come in each span of [`DebuginfodOptions::timeout`], as elfutils has it.
 const MIN_BYTES: u64 = 100 << 10;
-/// Bytes of the file system that are left free.
-const KEEP_FREE: u64 = 512 << 20;
 /// Bytes read at a time.
 const STEP: usize = 64 << 10;
 const MAX_REDIRECTS: u32 = 5;
@@ -209,7 +206,8 @@ impl Server {
         if size.is_some_and(|size| size > limit) {
             return Err(too_large(size, Some(limit)));
         }
-        check_free(file, size.unwrap_or(0)).map_err(Stop::Refused)?;
+        let refused = |error: io::Error| Stop::Refused(error.to_string());
+        check_free(file, size.unwrap_or(0)).map_err(refused)?;
         let mut body = response.into_body().into_reader();
         let mut buffer = vec![0; STEP];
         let mut received = 0_u64;
@@ -235,7 +233,7 @@ impl Server {
             }
             // Others write there, too.
             let left = size.map_or(0, |size| size.saturating_sub(received));
-            check_free(file, left).map_err(Stop::Refused)?;
+            check_free(file, left).map_err(refused)?;
             file.write_all(bytes)
                 .map_err(|e| Stop::Refused(format!("failed to write it: {e}")))?;
             if pace.check(n as u64, options)? {
@@ -351,23 +349,6 @@ fn too_large(size: Option<u64>, limit: Option<u64>) -> Stop {
     Stop::Refused(format!(
         "it {size}is larger than {limit} bytes (DEBUGINFOD_MAXSIZE)"
     ))
-}
-
-/// Leaves room on the file system for others.
-pub(crate) fn check_free(file: &File, size: u64) -> Result<(), String> {
-    // A file system that does not state its size is not guarded.
-    let Ok(stat) = fstatvfs(file.as_fd()) else {
-        return Ok(());
-    };
-    let free = stat.blocks_available().saturating_mul(stat.fragment_size());
-    match size.saturating_add(KEEP_FREE) > free {
-        true => Err(format!(
-            "its file system has {} MiB free, of which {} are left to others",
-            free >> 20,
-            KEEP_FREE >> 20
-        )),
-        false => Ok(()),
-    }
 }
 
 #[cfg(test)]

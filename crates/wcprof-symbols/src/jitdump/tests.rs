@@ -50,7 +50,7 @@ fn debug_info(code: u64, lines: &[(u64, u32, &[u8])]) -> Vec<u8> {
     record(CODE_DEBUG_INFO, 0, &body)
 }
 
-fn read(parts: &[Vec<u8>], addresses: &[u64]) -> JitdumpNames {
+fn read(parts: &[Vec<u8>], addresses: &[u64]) -> JitNames {
     let addresses: Vec<Avma> = addresses.iter().copied().map(Avma).collect();
     jitdump_names(parts.concat().as_slice(), &addresses).unwrap()
 }

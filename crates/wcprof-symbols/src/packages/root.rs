@@ -6,17 +6,17 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 use std::time::Instant;
 
+use wcprof_host::open::{TargetFile, look_in_time};
 use wcprof_trace::model::{ProcessId, Tables};
 
 use crate::report::ModuleReport;
 
 /// Opens a regular file of a container.
-type OpenInRoot<'r> = dyn Fn(&Path) -> Option<File> + 'r;
+type OpenInRoot<'r> = dyn Fn(&Path) -> Option<TargetFile> + 'r;
 
 /// A root that is not this machine's, and who lives in it.
 pub struct Container<'r> {
@@ -173,17 +173,19 @@ fn sane(field: &str) -> Option<&str> {
 }
 
 fn text(open: &OpenInRoot<'_>, path: &str) -> Option<String> {
-    let mut bytes = Vec::new();
-    open(Path::new(path))?
-        .take(MAX_FILE)
-        .read_to_end(&mut bytes)
-        .ok()?;
+    let read = |file: TargetFile| {
+        let mut bytes = Vec::new();
+        (&*file).take(MAX_FILE).read_to_end(&mut bytes)?;
+        Ok::<_, io::Error>(bytes)
+    };
+    let bytes = look_in_time(&open(Path::new(path))?, read).ok()?.ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::fs::File;
     use std::time::Duration;
 
     use wcprof_trace::model::Module;
@@ -207,7 +209,13 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        Box::new(move |path| File::open(folder.path().join(path.strip_prefix("/").ok()?)).ok())
+        Box::new(move |path| {
+            Some(
+                File::open(folder.path().join(path.strip_prefix("/").ok()?))
+                    .ok()?
+                    .into(),
+            )
+        })
     }
 
     /// The package of a module in a root of these files.

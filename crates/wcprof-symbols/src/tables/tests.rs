@@ -1,6 +1,5 @@
 //! Tests of naming a trace, with files that do not exist: the grouping is what counts.
 
-use std::fs::File;
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -8,7 +7,7 @@ use wcprof_trace::model::{Header, ModuleId, Process, ProcessId, SymbolFrame};
 use wcprof_types::{Avma, BuildId, FileOffset, LoadBias, Pid, RelativeAddress, Svma};
 
 use super::*;
-use crate::files::{ModuleFile, ModuleFiles, NoFile, OpenError};
+use crate::files::{ModuleFile, ModuleFiles, NoFile, OpenError, TargetFile};
 use crate::module::{new_report, symbolize_modules};
 use crate::options::SymbolOptions;
 
@@ -22,7 +21,7 @@ impl ModuleFiles for NoFiles {
         Err(NoFile::NotAFile.at(&module.path))
     }
 
-    fn open_path(&self, _module: &ModuleIdentity, path: &Path) -> Result<File, OpenError> {
+    fn open_path(&self, _module: &ModuleIdentity, path: &Path) -> Result<TargetFile, OpenError> {
         Err(NoFile::NotFound.at(path))
     }
 }

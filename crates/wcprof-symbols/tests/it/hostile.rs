@@ -9,7 +9,7 @@ use proptest::prelude::{ProptestConfig, any, prop, proptest};
 use wcprof_symbols::elf::{ElfError, ElfFile};
 use wcprof_symbols::{
     FunctionStarts, LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, NoFile, OpenError,
-    SymbolOptions, open_regular,
+    SymbolOptions, TargetFile, open_regular,
 };
 
 use crate::common::{Fixture, symbolize};
@@ -22,7 +22,7 @@ impl ModuleFiles for Image {
         Ok(ModuleFile::Bytes(self.0.clone()))
     }
 
-    fn open_path(&self, _module: &ModuleIdentity, path: &Path) -> Result<File, OpenError> {
+    fn open_path(&self, _module: &ModuleIdentity, path: &Path) -> Result<TargetFile, OpenError> {
         Err(NoFile::NotFound.at(path))
     }
 }
@@ -119,10 +119,10 @@ struct Shrinks<'p> {
 
 impl ModuleFiles for Shrinks<'_> {
     fn open(&self, _module: &ModuleIdentity) -> Result<ModuleFile, OpenError> {
-        open_regular(self.path).map(ModuleFile::File)
+        open_regular(self.path).map(|file| ModuleFile::File(file.into()))
     }
 
-    fn open_path(&self, _module: &ModuleIdentity, path: &Path) -> Result<File, OpenError> {
+    fn open_path(&self, _module: &ModuleIdentity, path: &Path) -> Result<TargetFile, OpenError> {
         let writer = File::options().write(true).open(self.path).unwrap();
         writer.set_len(self.len).unwrap();
         Err(NoFile::NotFound.at(path))

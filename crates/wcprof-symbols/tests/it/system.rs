@@ -1,11 +1,11 @@
 //! Files that every Linux machine has: libc and the vdso.
 
-use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use wcprof_symbols::{
     LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, NoFile, OpenError, SymbolOptions,
+    TargetFile,
 };
 use wcprof_types::{Mapping, parse_maps_line};
 
@@ -128,7 +128,7 @@ impl ModuleFiles for Vdso {
         Ok(ModuleFile::Bytes(self.0.clone()))
     }
 
-    fn open_path(&self, _module: &ModuleIdentity, path: &Path) -> Result<File, OpenError> {
+    fn open_path(&self, _module: &ModuleIdentity, path: &Path) -> Result<TargetFile, OpenError> {
         Err(NoFile::NotFound.at(path))
     }
 }
@@ -139,7 +139,7 @@ fn vdso() {
     let mappings = own_mappings();
     let vdso = mappings.iter().find(|m| m.path == "[vdso]").unwrap();
     let mut image = vec![0; usize::try_from(vdso.end.0 - vdso.start.0).unwrap()];
-    let memory = File::open("/proc/self/mem").unwrap();
+    let memory = std::fs::File::open("/proc/self/mem").unwrap();
     memory.read_exact_at(&mut image, vdso.start.0).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let copy = dir.path().join("vdso.so");

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use wcprof_export::is_label_name;
 use wcprof_findings::Condition;
 use wcprof_net::StoreKind;
-use wcprof_text::parse_short_time;
+use wcprof_text::time_in;
 
 use crate::args::{RuleArgs, SamplingArgs, SelectorArgs, SymbolArgs, parse_keep};
 
@@ -20,7 +20,7 @@ pub(crate) struct AgentArgs {
     #[arg(long)]
     pub(crate) check: bool,
     /// Length of a profile; intervals begin at whole multiples of it since 1970 (UTC)
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = interval)]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = |text: &str| time_in(text, "1s", "1h"))]
     pub(crate) interval: Duration,
     /// Where Prometheus asks for /metrics; `none`: nowhere
     #[arg(
@@ -118,15 +118,6 @@ pub(crate) struct RecorderArgs {
     /// Files that triggers write at most
     #[arg(long, value_name = "N", default_value_t = 10, hide_short_help = true)]
     pub(crate) trigger_limit: u32,
-}
-
-fn interval(text: &str) -> Result<Duration, String> {
-    let time = parse_short_time(text)?;
-    let range = Duration::from_secs(1)..=Duration::from_secs(3600);
-    match range.contains(&time) {
-        true => Ok(time),
-        false => Err("must be 1s to 1h".to_owned()),
-    }
 }
 
 fn label(text: &str) -> Result<(String, String), String> {

@@ -7,10 +7,9 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,13 +21,13 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl::{set_no_new_privs, set_pdeathsig};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
-use nix::time::{ClockId, clock_getcpuclockid};
 use nix::unistd::{Pid, Uid, chdir, chroot, fchdir};
 use seccompiler::SeccompCmpOp;
 use wcprof_capture::give_way;
-use wcprof_host::left;
+use wcprof_host::clock::process_cpu_ns;
 use wcprof_host::procfs::has_runnable_thread;
 use wcprof_host::sys::{has_users_of_host, keep_capabilities};
+use wcprof_host::{apart, left};
 use wcprof_symbols::{Confinement, Ended, NamingProcess, SymbolOptions, run_confined};
 
 use super::filter::{Filter, hide, prove};
@@ -63,8 +62,10 @@ const CALLS: &[i64] = &[
     libc::SYS_recvfrom,
     libc::SYS_sendmsg,
     libc::SYS_sendto,
+    libc::SYS_shutdown,
     libc::SYS_write,
     libc::SYS_fcntl,
+    libc::SYS_fstatfs,
     libc::SYS_set_robust_list,
 ];
 
@@ -79,7 +80,7 @@ pub struct NamerArgs {
 
 /// Runs in the confined process.
 pub fn run(args: &NamerArgs) -> Result<(), Failure> {
-    rights::close_files()?;
+    rights::leave_parent()?;
     let socket = io::stdin().as_fd().try_clone_to_owned();
     let socket = UnixStream::from(socket.map_err(Failure::from)?);
     let limits = Limits::new(args);
@@ -220,18 +221,20 @@ pub(crate) fn start(
     pace: Option<Pace>,
 ) -> io::Result<Box<dyn NamingProcess>> {
     let (memory, threads) = (options.max_memory.to_string(), options.threads.to_string());
-    let args = ["confined-names", &memory, &threads].map(OsStr::new);
     if !left::has_room() {
         return Err(io::Error::new(
             io::ErrorKind::ResourceBusy,
             "too many others wait for file systems that do not answer",
         ));
     }
-    let child = process::command(&args)
-        .stdin(Stdio::from(OwnedFd::from(socket)))
+    let child = apart(Some(socket.as_fd()), move |socket| {
+        let args = ["confined-names", &memory, &threads].map(OsStr::new);
+        let mut command = process::command(&args);
         // Signals of the terminal are for wcprof: the first Ctrl-C ends the recording alone.
-        .process_group(0)
-        .spawn()?;
+        command.process_group(0);
+        let child = socket.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput));
+        child.and_then(|socket| command.stdin(socket).spawn())
+    })??;
     let pid = Pid::from_raw(child.id().cast_signed());
     if pace.is_some() {
         // Before it is told what to do. Without that it has its pace.
@@ -239,7 +242,6 @@ pub(crate) fn start(
     }
     Ok(Box::new(Namer {
         pid,
-        clock: clock_getcpuclockid(pid).ok(),
         pace,
         rest: Mutex::new(Rest::new()),
         is_silent: AtomicBool::new(false),
@@ -294,8 +296,6 @@ impl Rest {
 struct Namer {
     /// Its end is waited for by [`NamingProcess::end`]: until then the number is its own.
     pid: Pid,
-    /// Of its CPU time.
-    clock: Option<ClockId>,
     pace: Option<Pace>,
     rest: Mutex<Rest>,
     /// It did not get on.
@@ -323,10 +323,10 @@ impl NamingProcess for Namer {
     }
 
     fn tick(&self, is_answered: bool) -> bool {
-        let Some(taken) = self.clock.and_then(|clock| clock.now().ok()) else {
+        let child = wcprof_types::Pid(self.pid.as_raw());
+        let Ok(taken) = process_cpu_ns(child).map(Duration::from_nanos) else {
             return true;
         };
-        let taken = Duration::from(taken);
         let is_stopped = self.pace.is_some_and(|pace| !pace.permits(taken));
         if self.pace.is_some() {
             let signal = match is_stopped {
@@ -340,7 +340,7 @@ impl NamingProcess for Namer {
             return true;
         }
         // It may have no CPU.
-        let waits = !has_runnable_thread(wcprof_types::Pid(self.pid.as_raw()));
+        let waits = !has_runnable_thread(child);
         rest.is_too_long(taken, !waits);
         self.is_silent.fetch_or(waits, Ordering::Relaxed);
         !waits
@@ -354,6 +354,8 @@ impl NamingProcess for Namer {
             _ => None,
         };
         let is_silent = self.is_silent.load(Ordering::Relaxed);
+        // Else it only has no CPU.
+        let is_left = matches!(status, Ok(None)) && !has_runnable_thread(child);
         let how = match (
             signal.and_then(|signal| Signal::try_from(signal).ok()),
             status,
@@ -375,7 +377,7 @@ impl NamingProcess for Namer {
         Ended {
             how,
             is_silent,
-            child: Some(child),
+            child: (is_silent || is_left).then_some(child),
         }
     }
 }

@@ -4,13 +4,19 @@ use std::fs;
 
 use anyhow::Context;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Gid, Uid, close, getuid, setgroups, setresgid, setresuid};
 
 /// The user that stands for root in a confined process.
 pub const NOBODY: u32 = 65534;
 
-/// Closes all but standard input, output and error.
-pub fn close_files() -> anyhow::Result<()> {
+/// Leaves what a process has of its parent: descriptors but for standard input, output and error, and that SIGXCPU, which ends
+/// it at its limit, is blocked.
+pub fn leave_parent() -> anyhow::Result<()> {
+    let limit = SigSet::from(Signal::SIGXCPU);
+    limit
+        .thread_unblock()
+        .context("failed to unblock SIGXCPU")?;
     let fds: Vec<i32> = fs::read_dir("/proc/self/fd")
         .context("failed to list descriptors")?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())

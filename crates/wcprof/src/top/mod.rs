@@ -25,7 +25,7 @@ use wcprof_profile::{Categories, Rules};
 use wcprof_record::NamedSnapshot;
 use wcprof_report::Answers;
 use wcprof_symbols::SymbolOptions;
-use wcprof_text::parse_short_time;
+use wcprof_text::time_in;
 use wcprof_trace::ring::RingOptions;
 use wcprof_types::TimeNs;
 
@@ -51,7 +51,7 @@ pub(crate) struct TopArgs {
     #[arg(long)]
     pub(crate) children: bool,
     /// The time that is shown, 1s to 60s
-    #[arg(short, long, value_name = "TIME", default_value = "5s", value_parser = window)]
+    #[arg(short, long, value_name = "TIME", default_value = "5s", value_parser = |text: &str| time_in(text, "1s", "60s"))]
     pub(crate) window: Duration,
     /// The time that is kept in memory; the key s saves it
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_keep)]
@@ -68,15 +68,6 @@ pub(crate) struct TopArgs {
     pub(crate) sampling: SamplingArgs,
     #[command(flatten)]
     pub(crate) analysis: AnalysisArgs,
-}
-
-fn window(text: &str) -> Result<Duration, String> {
-    let time = parse_short_time(text)?;
-    let range = Duration::from_secs(1)..=Duration::from_secs(60);
-    match range.contains(&time) {
-        true => Ok(time),
-        false => Err("must be 1s to 60s".to_owned()),
-    }
 }
 
 /// What the view waits for.

@@ -9,11 +9,10 @@
 mod child;
 
 use std::ffi::OsStr;
-use std::io::Read;
-use std::os::fd::AsFd;
+use std::io::{self, PipeReader, Read};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, ensure};
@@ -21,10 +20,9 @@ use msgr_crypto::calibration::Calibration;
 use msgr_crypto_ffi::Library;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
-use wcprof_host::Target;
-use wcprof_host::left;
 use wcprof_host::open::open_regular;
 use wcprof_host::procfs::{parse_schedstat, read_file};
+use wcprof_host::{Target, apart, left};
 use wcprof_perf::uprobe::{CryptoModule, UprobeError, find_crypto_modules};
 use wcprof_text::terminal_name;
 use wcprof_types::Pid;
@@ -113,12 +111,18 @@ fn refuse_deleted(path: &str) -> Result<(), Failure> {
 
 fn confined(target: &Target, path: &str) -> Result<Calibration, Failure> {
     let pid = target.pid().0.to_string();
-    let args = ["confined-calibrate", &pid, path].map(OsStr::new);
-    let mut child = process::command(&args)
-        .stdout(Stdio::piped())
-        .spawn()
+    let own = path.to_owned();
+    let (pipe, writer) = io::pipe().context("failed to make a pipe")?;
+    let start = move |writer: Option<OwnedFd>| {
+        let writer = writer.ok_or(io::ErrorKind::InvalidInput)?;
+        let args = ["confined-calibrate", &pid, &own].map(OsStr::new);
+        process::command(&args).stdout(writer).spawn()
+    };
+    let child = apart(Some(writer.as_fd()), start)
+        .flatten()
         .context("failed to start the confined process")?;
-    let answer = read_answer(&mut child);
+    drop(writer);
+    let answer = read_answer(pipe, child.id());
     // It may hang, or have left.
     let status = left::end(Pid(child.id().cast_signed()), END_TIMEOUT);
     let status = status.ok().flatten();
@@ -157,17 +161,15 @@ fn active_ns(pid: u32) -> Option<u64> {
 }
 
 /// All that the child writes, up to limits of time and size.
-fn read_answer(child: &mut Child) -> anyhow::Result<String> {
-    let pipe = child.stdout.take();
-    let mut pipe = pipe.context("the confined process has no pipe")?;
+fn read_answer(mut pipe: PipeReader, child: u32) -> anyhow::Result<String> {
     let begin = Instant::now();
-    let mut moved = (begin, active_ns(child.id()));
+    let mut moved = (begin, active_ns(child));
     let mut answer = Vec::new();
     let mut chunk = [0; 1 << 16];
     loop {
         let mut fds = [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)];
         let ready = poll(&mut fds, PollTimeout::from(1000_u16));
-        let active = active_ns(child.id());
+        let active = active_ns(child);
         if active.is_none() || active != moved.1 {
             moved = (Instant::now(), active);
         }

@@ -91,7 +91,7 @@ struct Identity {
 
 fn confine(pid: i32) -> anyhow::Result<()> {
     let identity = identity(pid)?;
-    rights::close_files()?;
+    rights::leave_parent()?;
     // Everything of the target is opened before the first step, from where it can be seen.
     let root = Root::of_process(Pid(pid))
         .with_context(|| format!("failed to open the root of process {pid}"))?;
