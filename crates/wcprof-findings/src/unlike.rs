@@ -59,7 +59,12 @@ fn by_rule(profile: &Profile, fleets: &[Fleet], rule: &Rule) -> Vec<Outlier> {
                 continue;
             };
             n_compared += values.len();
-            let far = values.iter().enumerate().filter(|(_, one)| {
+            let far = values.iter().enumerate().filter(|(member, one)| {
+                let process = profile.processes.get(fleet.members[*member].process);
+                // What stands for several is unlike one.
+                if process.is_some_and(|process| process.is_folded) {
+                    return false;
+                }
                 let difference = (one.value - spread.median).abs();
                 difference >= least && difference >= spread.median * rule.threshold.percent / 100.0
             });

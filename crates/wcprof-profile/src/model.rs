@@ -248,6 +248,8 @@ pub struct ProfileProcess {
     pub host: String,
     /// The id of the cluster that a Ceph process belongs to; empty when its arguments and control group do not say it.
     pub fsid: String,
+    /// It stands for several, as its title says.
+    pub is_folded: bool,
     /// Length of the recording that it is from, or of the window of it, ns.
     pub recorded_ns: u64,
     /// Why its part ended before the recording, if it did.

@@ -78,6 +78,7 @@ pub(crate) fn processes(tables: &Tables, time: &TimeAxis, rules: &Rules) -> Vec<
             },
             class: rules.class(comm, program_name(cmdline)).to_owned(),
             host: tables.host_of(id).to_owned(),
+            is_folded: is_folded(tables, id),
             fsid: ceph_fsid(cmdline, &process.cgroup).unwrap_or_default(),
             recorded_ns: parts[id.0 as usize].overlap(from, to),
             ended: ended.map(|end| end.reason.clone()),

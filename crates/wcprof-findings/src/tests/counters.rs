@@ -26,6 +26,7 @@ fn finding(pool: &str, counter: &str) -> String {
         class: "ceph-osd".into(),
         host: "node1".into(),
         fsid: String::new(),
+        is_folded: false,
         recorded_ns: DURATION_NS,
         ended: None,
         counters: ProcessCounters {

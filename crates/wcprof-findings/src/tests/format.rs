@@ -130,6 +130,7 @@ fn process(pid: i32, title: &str, host: &str) -> ProfileProcess {
         class: "ceph-osd".to_owned(),
         host: host.to_owned(),
         fsid: String::new(),
+        is_folded: false,
         recorded_ns: 1,
         ended: None,
     }

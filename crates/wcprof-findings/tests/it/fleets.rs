@@ -67,6 +67,8 @@ static RULES: LazyLock<(Rules, Categories, RuleSet)> = LazyLock::new(|| {
 #[derive(Copy, Clone)]
 enum Like {
     Osds,
+    /// The first stands for several that ended.
+    FoldedOsds,
     /// Threads of one process.
     Reactors,
 }
@@ -77,18 +79,23 @@ impl Like {
         let first = member == 0;
         let (tid, thread) = (1000 + member as i32, format!("reactor_{member}"));
         let (process, comm) = match self {
-            Self::Osds if first => (ProcessId(0), "tp_osd_tp"),
-            Self::Osds => (m.process(100 + member as i32, "ceph-osd"), "tp_osd_tp"),
+            Self::Osds | Self::FoldedOsds if first => (ProcessId(0), "tp_osd_tp"),
+            Self::Osds | Self::FoldedOsds => {
+                (m.process(100 + member as i32, "ceph-osd"), "tp_osd_tp")
+            }
             Self::Reactors => (ProcessId(0), thread.as_str()),
         };
         let of = &mut m.tables.processes[process.0 as usize];
         match self {
-            Self::Osds => {
+            Self::Osds | Self::FoldedOsds => {
                 of.cmdline = ["ceph-osd", "--id", &member.to_string()]
                     .map(str::to_owned)
                     .to_vec();
             }
             Self::Reactors => of.comm = "spdk_tgt".into(),
+        }
+        if first && let Self::FoldedOsds = self {
+            m.tables.origins.folded.insert(process, 40);
         }
         m.thread_of(process, tid, comm)
     }
@@ -215,6 +222,15 @@ fn few() {
     let names: Vec<&str> = eight.iter().map(|one| one.process.as_str()).collect();
     assert_eq!(names, ["osd.3"]);
     assert_eq!(four, []);
+}
+
+/// Check that what stands for several processes, and has the time of all, is not said to be unlike one.
+#[test]
+fn folded() {
+    let mut random = Random::new(8);
+    let mut found = |like| found(&mut random, like, 8, 0.025, Some((0, 4.0)));
+    assert_eq!(found(Like::Osds).len(), 1);
+    assert_eq!(found(Like::FoldedOsds), []);
 }
 
 /// Check that among the reactors of one process the one with twice the lock time is found, by its thread's name.
