@@ -61,7 +61,7 @@ impl ModuleFiles for Image {
         let file = memfd_create(c"split", MFdFlags::MFD_CLOEXEC).map_err(|e| failed(e.into()))?;
         let mut file = File::from(file);
         file.write_all(&image.image).map_err(failed)?;
-        Ok(TargetFile::local(file))
+        Ok(TargetFile::own(file))
     }
 }
 

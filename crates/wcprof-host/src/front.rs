@@ -23,6 +23,7 @@ use rustix::process::{Pid, getpid, getppid};
 
 use crate::apart;
 use crate::left;
+use crate::open;
 use crate::procfs::{has_runnable_thread, parse_status, read_file, task_state};
 
 /// What is handed on.
@@ -70,6 +71,11 @@ pub fn is_ignored(signal: i32) -> bool {
 /// Does `work` in a child process, and gives the exit code that it gave. Must be called while the program has
 /// one thread. Where no child can be started, this process does it.
 pub fn run(work: impl FnOnce() -> u8) -> u8 {
+    let work = || {
+        apart::prepare();
+        open::prepare();
+        work()
+    };
     let mut handed_on = SigSet::empty();
     for signal in SIGNALS {
         // `nohup`: it is to outlive its session.
@@ -120,7 +126,6 @@ fn in_child(front: Pid, mut result: PipeWriter, work: impl FnOnce() -> u8) -> ! 
         // It has ended before that.
         std::process::exit(1);
     }
-    apart::prepare();
     let code = work();
     let _ = io::stdout().flush();
     // Nobody waits for the end of a pipe that a thread without end holds open.

@@ -43,7 +43,7 @@ pub enum Handle {
 }
 
 impl Handle {
-    /// Whether the first page of a copy, which has the build-id, is that of this one. What is no copy is what it says.
+    /// Whether the first page of a copy, which has the build-id, is that of this one.
     pub(crate) fn begins_like(&self, copy: &File) -> bool {
         let page = |file: &File| {
             let mut bytes = [0; 4096];
@@ -51,7 +51,7 @@ impl Handle {
             Some((bytes, n))
         };
         match self {
-            Self::File(file) => !file.is_local() || page(file) == page(copy),
+            Self::File(file) => page(file) == page(copy),
             Self::Bytes(_) => false,
         }
     }
@@ -156,7 +156,7 @@ mod tests {
             file.write_all(content).unwrap();
             file
         };
-        let known = Handle::File(TargetFile::local(file(&[1; 5000])));
+        let known = Handle::File(TargetFile::own(file(&[1; 5000])));
         assert!(known.begins_like(&file(&[1; 5000])));
         assert!(!known.begins_like(&file(&[2; 5000])));
         assert!(!known.begins_like(&file(&[1; 4000])));

@@ -363,8 +363,7 @@ impl Modules {
             let mapping = &image.first;
             let (file, identity) = files.open_identified(mapping)?;
             let known = shared.find(identity);
-            // Of a copy the server says what it is of, and another one may say the same later.
-            let known = known.filter(|(_, of)| !files.may_hang(mapping) || of.begins_like(&file));
+            let known = known.filter(|(_, of)| !identity.is_copy || of.begins_like(&file));
             match known {
                 Some((code, handle)) => (Ok(code), handle),
                 None => {
@@ -379,7 +378,8 @@ impl Modules {
                     let handle = shared.hold(file);
                     let code = code.map(|code| shared.modules.intern(code));
                     if let Ok(code) = &code {
-                        shared.add(identity, (code, &handle), files.may_hang(mapping));
+                        let is_remote = identity.is_copy || files.may_hang(mapping);
+                        shared.add(identity, (code, &handle), is_remote);
                     }
                     (code, handle)
                 }

@@ -6,22 +6,26 @@
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
+use std::time::Duration;
 
-use super::file_system::FileSystem;
+use super::copy::Room;
 use super::reason::NoFile;
 use crate::procfs::read_file;
+use crate::sys::keep_capabilities;
 
 /// Files of one mount that may wait to be closed: beyond this no more are opened there.
 const MAX_WAITING: usize = 256;
 /// Mounts with such files, each of which has a thread: beyond this none are opened on any.
 const MAX_MOUNTS: usize = 64;
+/// What is only slow makes room within this.
+const PATIENCE: Duration = Duration::from_secs(1);
 const STACK_SIZE: usize = 64 << 10;
 
 /// A file was not opened for these.
@@ -29,6 +33,8 @@ static WAS_FULL: AtomicBool = AtomicBool::new(false);
 
 /// Files that are to be closed, by mount.
 static CLOSING: Mutex<BTreeMap<u64, Waiting>> = Mutex::new(BTreeMap::new());
+/// One of them is closed.
+static CLOSED: Condvar = Condvar::new();
 
 #[derive(Debug, Default)]
 struct Waiting {
@@ -40,50 +46,51 @@ fn closing() -> MutexGuard<'static, BTreeMap<u64, Waiting>> {
     CLOSING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An open file of a target. What may ask a server is closed by another thread. A clone is the same descriptor.
+/// An open file of a target, or a handle. Another thread closes it: its server may be asked, and with the last file on a mount
+/// that is gone the kernel writes back all that was written there. A clone is the same descriptor.
 #[derive(Clone, Debug)]
 pub struct TargetFile(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     file: ManuallyDrop<File>,
-    is_local: bool,
+    /// `None` for a file of wcprof's own, which asks nobody.
+    mount: Option<u64>,
+    _room: Option<Room>,
 }
 
 impl TargetFile {
-    /// A copy, or a file that the kernel closes without asking anybody.
-    pub fn local(file: impl Into<File>) -> Self {
-        Self::new(file.into(), true)
+    /// A file of wcprof's own.
+    pub fn own(file: impl Into<File>) -> Self {
+        Self::new(file.into(), None, None)
     }
 
-    fn new(file: File, is_local: bool) -> Self {
-        let file = ManuallyDrop::new(file);
-        Self(Arc::new(Inner { file, is_local }))
+    /// A copy of a file.
+    pub(super) fn copy(file: File, room: Room) -> Self {
+        Self::new(file, None, Some(room))
     }
 
-    /// The same where its file system says which. That is asked.
-    pub fn of(file: File) -> Self {
-        let is_local = FileSystem::of(&file).is_ok_and(FileSystem::is_local);
-        Self::new(file, is_local)
+    fn new(file: File, mount: Option<u64>, room: Option<Room>) -> Self {
+        Self(Arc::new(Inner {
+            file: ManuallyDrop::new(file),
+            mount,
+            _room: room,
+        }))
     }
 
-    /// Whether nobody is asked when it is closed.
-    pub fn is_local(&self) -> bool {
-        self.0.is_local
-    }
-
-    /// Another descriptor of it, which is closed by itself.
-    ///
-    /// # Errors
-    /// Those of `dup(2)`.
-    pub fn duplicate(&self) -> io::Result<Self> {
-        Ok(Self::new(self.try_clone()?, self.0.is_local))
+    /// Which mount it is on, if it is not wcprof's own. Where that is not known, it has one of its own.
+    pub(super) fn mount(&self) -> Option<u64> {
+        self.0.mount
     }
 }
 
 impl<F: Into<File>> From<F> for TargetFile {
     fn from(file: F) -> Self {
-        Self::new(file.into(), false)
+        static UNKNOWN: AtomicU64 = AtomicU64::new(u64::MAX);
+        let file = file.into();
+        let mount = mount_id(&file);
+        let mount = mount.unwrap_or_else(|| UNKNOWN.fetch_sub(1, Ordering::Relaxed));
+        Self::new(file, Some(mount), None)
     }
 }
 
@@ -92,6 +99,12 @@ impl Deref for TargetFile {
 
     fn deref(&self) -> &File {
         &self.0.file
+    }
+}
+
+impl AsFd for TargetFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.file.as_fd()
     }
 }
 
@@ -105,27 +118,28 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // SAFETY: taken once.
         let file = unsafe { ManuallyDrop::take(&mut self.file) };
-        if !self.is_local {
-            close(file);
+        if let Some(mount) = self.mount {
+            close(mount, file);
         }
     }
 }
 
-/// Whether files on the mount of this one, or on many, do not come to their end, so that it should not be opened.
-pub(super) fn is_full(file: &impl AsRawFd) -> bool {
-    let mount = mount_id(file).unwrap_or_default();
-    let closing = closing();
-    let waiting = closing.get(&mount).map_or(0, |w| w.files.len());
-    waiting >= MAX_WAITING || closing.len() >= MAX_MOUNTS
+/// Waits a moment until files on this mount, and on others, come to their end, so that one more can be opened.
+pub(super) fn wait_for_room(mount: Option<u64>) -> Result<(), NoFile> {
+    let is_full = |closing: &mut BTreeMap<u64, Waiting>| {
+        let waiting = mount.and_then(|mount| closing.get(&mount));
+        waiting.is_some_and(|w| w.files.len() >= MAX_WAITING) || closing.len() >= MAX_MOUNTS
+    };
+    let waited = CLOSED.wait_timeout_while(closing(), PATIENCE, is_full);
+    let (_closing, result) = waited.unwrap_or_else(PoisonError::into_inner);
+    if result.timed_out() {
+        WAS_FULL.store(true, Ordering::Relaxed);
+        return Err(NoFile::NotClosed);
+    }
+    Ok(())
 }
 
-/// Notes that a file is not opened for this.
-pub(super) fn not_opened() -> NoFile {
-    WAS_FULL.store(true, Ordering::Relaxed);
-    NoFile::NotClosed
-}
-
-/// Whether one was not.
+/// Whether there was no room for a file.
 pub(crate) fn was_full() -> bool {
     WAS_FULL.load(Ordering::Relaxed)
 }
@@ -135,33 +149,74 @@ pub(super) fn is_closing(mount: u64) -> bool {
     closing().contains_key(&mount)
 }
 
-fn close(file: File) {
-    let mount = mount_id(&file).unwrap_or_default();
+/// Starts the thread that starts the others. It gives way to nobody, as those that look up names do, and has no privilege that is
+/// given up later.
+pub(crate) fn prepare() -> Option<&'static Sender<()>> {
+    static STARTER: OnceLock<Option<Sender<()>>> = OnceLock::new();
+    let start = || {
+        let (to, wanted) = channel();
+        let thread = thread::Builder::new().name("wcprof-closes".to_owned());
+        let thread = thread.stack_size(STACK_SIZE);
+        thread.spawn(move || start_all(&wanted)).ok()?;
+        Some(to)
+    };
+    STARTER.get_or_init(start).as_ref()
+}
+
+fn start_all(wanted: &Receiver<()>) -> ! {
+    let _ = keep_capabilities(0);
+    let mut is_behind = false;
+    loop {
+        let _ = match is_behind {
+            // There could be no more threads.
+            true => wanted.recv_timeout(PATIENCE).ok(),
+            false => wanted.recv().ok(),
+        };
+        is_behind = !start_threads();
+    }
+}
+
+/// Starts a thread for each mount that needs one. Gives whether that was possible.
+fn start_threads() -> bool {
     let mut closing = closing();
-    let waiting = closing.entry(mount).or_default();
-    waiting.files.push(file);
-    // Those for which there could be no thread are tried again.
     for (&mount, waiting) in closing.iter_mut().filter(|(_, w)| !w.has_thread) {
         let thread = thread::Builder::new().name("wcprof-closes".to_owned());
         let thread = thread.stack_size(STACK_SIZE);
         waiting.has_thread = thread.spawn(move || close_all(mount)).is_ok();
+    }
+    closing.values().all(|waiting| waiting.has_thread)
+}
+
+fn close(mount: u64, file: File) {
+    let mut closing = closing();
+    let waiting = closing.entry(mount).or_default();
+    waiting.files.push(file);
+    if waiting.has_thread {
+        return;
+    }
+    drop(closing);
+    if prepare().is_none_or(|starter| starter.send(()).is_err()) {
+        start_threads();
     }
 }
 
 fn close_all(mount: u64) {
     loop {
         let mut closing = closing();
-        let Some(file) = closing.get_mut(&mount).and_then(|w| w.files.pop()) else {
+        let file = closing.get_mut(&mount).and_then(|w| w.files.pop());
+        if file.is_none() {
             closing.remove(&mount);
-            return;
-        };
+        }
         drop(closing);
+        CLOSED.notify_all();
+        let Some(file) = file else { return };
         drop(file);
     }
 }
 
 /// Which mount a file is on. Its file system is not asked.
-pub(super) fn mount_id(file: &impl AsRawFd) -> Option<u64> {
+pub(super) fn mount_id(file: &impl AsFd) -> Option<u64> {
+    let file = file.as_fd();
     let info = read_file(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;
     let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
     id.trim().parse().ok()
@@ -169,7 +224,7 @@ pub(super) fn mount_id(file: &impl AsRawFd) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
+    use std::io::{self, Read, Write};
     use std::os::fd::OwnedFd;
 
     use super::*;
@@ -196,8 +251,10 @@ mod tests {
         let files = files.collect();
         let has_thread = true;
         closing().insert(mount, Waiting { files, has_thread });
-        assert!(is_full(&reader));
+        let full = wait_for_room(Some(mount));
+        assert!(matches!(full, Err(NoFile::NotClosed)) && was_full());
         close_all(mount);
-        assert!(!is_full(&reader) && !is_closing(mount));
+        wait_for_room(Some(mount)).unwrap();
+        assert!(!is_closing(mount));
     }
 }

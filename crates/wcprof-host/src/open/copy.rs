@@ -3,26 +3,74 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
+use super::closing::TargetFile;
 use super::reason::NoFile;
-use crate::own_files::unnamed_file;
+use crate::own_files::{check_free, unnamed_file};
 
 /// Files beyond this are not copied.
 const MAX_COPIED: u64 = 2 << 30;
-/// Copies up to this are kept in memory.
-const IN_MEMORY: u64 = 32 << 20;
+/// Copies up to this are kept in memory, where all together take up to [`MAX_IN_MEMORY`].
+const SMALL: u64 = 32 << 20;
+const MAX_IN_MEMORY: u64 = 128 << 20;
+const MAX_ON_DISK: u64 = 4 << 30;
+/// Nobody waits longer.
+const MAX_TIME: Duration = Duration::from_secs(30);
 const BUFFER: usize = 1 << 16;
+/// Others may write to the disk, too: it is looked at after so many bytes.
+const STEP: u64 = 16 << 20;
+
+static IN_MEMORY: AtomicU64 = AtomicU64::new(0);
+static ON_DISK: AtomicU64 = AtomicU64::new(0);
+
+/// Bytes that a copy takes until it is closed.
+#[derive(Debug)]
+pub(super) struct Room {
+    of: &'static AtomicU64,
+    bytes: u64,
+}
+
+impl Room {
+    /// `None` where the copies would take more than `most`.
+    fn take(of: &'static AtomicU64, most: u64, bytes: u64) -> Option<Self> {
+        let more = |taken: u64| taken.checked_add(bytes).filter(|all| *all <= most);
+        let taken = of.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        taken.ok().map(|_| Self { of, bytes })
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.of.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
 
 /// A copy of a file, as long as that is now.
-pub(super) fn copy(file: &File) -> Result<File, NoFile> {
+pub(super) fn copy(file: &File) -> Result<TargetFile, NoFile> {
     let size = file.metadata()?.len();
-    let to = match size {
-        0..=IN_MEMORY => File::from(memfd_create(c"wcprof-copy", MemfdFlags::CLOEXEC)?),
-        _ if size <= MAX_COPIED => unnamed_file(size).map_err(|_| NoFile::NoCopy)?,
-        _ => return Err(NoFile::NoCopy),
+    let in_memory = match size {
+        0..=SMALL => Room::take(&IN_MEMORY, MAX_IN_MEMORY, size),
+        _ => None,
     };
+    let on_disk = || match size {
+        0..=MAX_COPIED => Room::take(&ON_DISK, MAX_ON_DISK, size),
+        _ => None,
+    };
+    let (to, room) = match in_memory {
+        Some(room) => (
+            memfd_create(c"wcprof-copy", MemfdFlags::CLOEXEC)?.into(),
+            room,
+        ),
+        None => {
+            let room = on_disk().ok_or(NoFile::NoCopy)?;
+            (unnamed_file(size).map_err(|_| NoFile::NoCopy)?, room)
+        }
+    };
+    let (began, is_on_disk) = (Instant::now(), std::ptr::eq(room.of, &ON_DISK));
     let (mut at, mut buffer) = (0, vec![0; BUFFER]);
     while at < size {
         let n = match file.read_at(&mut buffer, at) {
@@ -34,11 +82,18 @@ pub(super) fn copy(file: &File) -> Result<File, NoFile> {
         if piece.is_empty() {
             break;
         }
+        if began.elapsed() > MAX_TIME {
+            return Err(NoFile::NoAnswer);
+        }
+        let next = at + piece.len() as u64;
+        if is_on_disk && at / STEP != next / STEP {
+            check_free(&to, size - at).map_err(|_| NoFile::NoCopy)?;
+        }
         // Who reads it begins at its beginning.
         to.write_all_at(piece, at)?;
-        at += piece.len() as u64;
+        at = next;
     }
-    Ok(to)
+    Ok(TargetFile::copy(to, room))
 }
 
 #[cfg(test)]
@@ -54,7 +109,28 @@ mod tests {
         let content: Vec<u8> = (0..3 * BUFFER + 1).map(|n| n as u8).collect();
         file.write_all(&content).unwrap();
         let mut bytes = Vec::new();
-        copy(&file).unwrap().read_to_end(&mut bytes).unwrap();
+        let copied = copy(&file).unwrap();
+        (&*copied).read_to_end(&mut bytes).unwrap();
         assert!(bytes == content);
+    }
+
+    /// Check that copies which are small are in memory while there is room, others on the disk, and none beyond that.
+    #[test]
+    fn limits() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(SMALL).unwrap();
+        let in_memory = || IN_MEMORY.load(Ordering::Relaxed);
+        let copies: Vec<TargetFile> = (0..=MAX_IN_MEMORY / SMALL)
+            .map(|_| copy(&file).unwrap())
+            .collect();
+        assert!(in_memory() > MAX_IN_MEMORY - SMALL && in_memory() <= MAX_IN_MEMORY);
+        assert!(ON_DISK.load(Ordering::Relaxed) >= SMALL);
+        drop(copies);
+        assert!(in_memory() < SMALL);
+        assert_eq!(ON_DISK.load(Ordering::Relaxed), 0);
+        let all = Room::take(&ON_DISK, MAX_ON_DISK, MAX_ON_DISK).unwrap();
+        file.set_len(SMALL + 1).unwrap();
+        assert!(matches!(copy(&file), Err(NoFile::NoCopy)));
+        drop(all);
     }
 }

@@ -1,4 +1,4 @@
-//! Which file systems ask somebody else.
+//! Which file systems the kernel reads without asking anybody else, by their numbers and names.
 
 use std::os::fd::AsFd;
 
@@ -7,25 +7,59 @@ use rustix::io::Errno;
 
 /// `FUSE_SUPER_MAGIC` (virtiofs, too) and `V9FS_MAGIC`, `include/uapi/linux/magic.h`. The servers of others outlive their clients.
 const COPIED: [u64; 2] = [0x6573_5546, 0x0102_1997];
-/// Of magic numbers (`include/uapi/linux/magic.h`, `fs/nfs`, `fs/smb`), those of file systems that may ask a server, beside
-/// [`COPIED`]: overlayfs, NFS, SMB (two), Ceph, AFS (two), Lustre.
-const MAY_ASK: [u64; 8] = [
-    0x794c_7630,
-    0x6969,
-    0xff53_4d42,
-    0xfe53_4d42,
-    0x00c3_6400,
-    0x5346_414f,
-    0x6b41_4653,
-    0x0bd0_0bd0,
+/// Magic numbers (`include/uapi/linux/magic.h`, `fs/xfs`, `fs/bcachefs`, OpenZFS) of those that ask nobody: ext, XFS, Btrfs, ZFS,
+/// bcachefs, F2FS, tmpfs, ramfs, squashfs, EROFS, ISO 9660, FAT, exFAT, hugetlbfs, proc.
+const LOCAL: [u64; 15] = [
+    0xef53,
+    0x5846_5342,
+    0x9123_683e,
+    0x2fc1_2fc1,
+    0xca45_1a4e,
+    0xf2f5_2010,
+    0x0102_1994,
+    0x8584_58f6,
+    0x7371_7368,
+    0xe0f5_e1e2,
+    0x9660,
+    0x4d44,
+    0x2011_bab0,
+    0x9584_58f6,
+    0x9fa0,
 ];
+/// The names of such in `/proc/PID/mountinfo`.
+const LOCAL_NAMES: [&str; 19] = [
+    "ext2",
+    "ext3",
+    "ext4",
+    "xfs",
+    "btrfs",
+    "zfs",
+    "bcachefs",
+    "f2fs",
+    "tmpfs",
+    "devtmpfs",
+    "ramfs",
+    "rootfs",
+    "squashfs",
+    "erofs",
+    "iso9660",
+    "vfat",
+    "exfat",
+    "hugetlbfs",
+    "proc",
+];
+
+/// Whether a file system of this name asks nobody.
+pub(super) fn is_local_name(name: &str) -> bool {
+    LOCAL_NAMES.contains(&name)
+}
 
 /// What a file system is, by its magic number.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct FileSystem(u64);
 
 impl FileSystem {
-    /// That of a file, which is asked.
+    /// That of an open file, which is asked.
     pub(super) fn of(file: impl AsFd) -> Result<Self, Errno> {
         Ok(Self(fstatfs(file)?.f_type as u64))
     }
@@ -36,6 +70,6 @@ impl FileSystem {
 
     /// Whether it asks nobody.
     pub(super) fn is_local(self) -> bool {
-        !self.is_copied() && !MAY_ASK.contains(&self.0)
+        LOCAL.contains(&self.0)
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Component, Path};
 
 use wcprof_types::Pid;
 
-use super::closing::{TargetFile, is_closing, mount_id};
+use super::closing::{TargetFile, is_closing};
 use super::file_system::FileSystem;
 use super::reason::{NoFile, OpenError};
 use super::regular::{Root, open_regular};
@@ -28,7 +28,7 @@ pub fn open_regular_in_time(path: &Path) -> Result<TargetFile, OpenError> {
 pub fn open_below_in_time(root: &Root, path: &Path) -> Result<TargetFile, OpenError> {
     let number = root.as_fd().as_raw_fd().to_string();
     let below = Path::new(&number).join(path.strip_prefix("/").unwrap_or(path));
-    let root = root.try_clone().map_err(|e| NoFile::from(e).at(path))?;
+    let root = root.clone();
     open_in_time(folder(&below), path, move |path| root.open_regular(path))
 }
 
@@ -57,9 +57,9 @@ pub struct Remote(u64);
 
 impl Remote {
     /// That of an open file, if it is one. Its file system is asked.
-    pub fn of(file: &File) -> Option<Self> {
+    pub fn of(file: &TargetFile) -> Option<Self> {
         let may_ask = !FileSystem::of(file).ok()?.is_local();
-        mount_id(file).filter(|_| may_ask).map(Self)
+        file.mount().filter(|_| may_ask).map(Self)
     }
 
     /// Whether a file on it is being closed.
@@ -82,8 +82,10 @@ pub fn look_in_time<T: Send + 'static>(
     file: &TargetFile,
     look: impl FnOnce(TargetFile) -> T + Send + 'static,
 ) -> Result<T, NoFile> {
-    let mount = mount_id(&**file).unwrap_or_default();
-    do_in_time(Awaited::Mount(mount), file, look)
+    match file.mount() {
+        Some(mount) => do_in_time(Awaited::Mount(mount), file, look),
+        None => Ok(look(file.clone())),
+    }
 }
 
 /// Reads an open file of a JIT compiler, which may take long.
@@ -94,11 +96,11 @@ pub fn read_code_in_time<T: Send + 'static>(
     file: &TargetFile,
     read: impl FnOnce(TargetFile) -> T + Send + 'static,
 ) -> Result<T, NoFile> {
-    let mount = mount_id(&**file).unwrap_or_default();
-    if is_silent(Awaited::Mount(mount)) {
-        return Err(NoFile::NoAnswer);
+    match file.mount() {
+        Some(mount) if is_silent(Awaited::Mount(mount)) => Err(NoFile::NoAnswer),
+        Some(mount) => do_in_time(Awaited::Code(mount), file, read),
+        None => Ok(read(file.clone())),
     }
-    do_in_time(Awaited::Code(mount), file, read)
 }
 
 /// Does something with a file on another thread.
@@ -130,17 +132,15 @@ mod tests {
     fn by_mount() {
         let proc = File::open("/proc/version").unwrap();
         let other = tempfile::tempfile().unwrap();
-        assert_ne!(mount_id(&proc).unwrap(), mount_id(&other).unwrap());
-        let (never, wait) = channel::<()>();
         let again = proc.try_clone().unwrap();
-        let hangs = look_in_time(&proc.into(), move |_| wait.recv().is_ok());
+        let [proc, again, other] = [proc, again, other].map(TargetFile::from);
+        assert_eq!(proc.mount(), again.mount());
+        assert_ne!(proc.mount(), other.mount());
+        let (never, wait) = channel::<()>();
+        let hangs = look_in_time(&proc, move |_| wait.recv().is_ok());
         assert!(hangs.unwrap_err().is_silence());
-        assert!(
-            look_in_time(&again.into(), |_| ())
-                .unwrap_err()
-                .is_silence()
-        );
-        let looked = look_in_time(&other.into(), |file| file.metadata().unwrap().len());
+        assert!(look_in_time(&again, |_| ()).unwrap_err().is_silence());
+        let looked = look_in_time(&other, |file| file.metadata().unwrap().len());
         assert_eq!(looked.unwrap(), 0);
         drop(never);
     }

@@ -4,17 +4,18 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use rustix::fs::{fstat, major, minor};
 use wcprof_types::{Avma, Mapping, Pid};
 
-use super::closing::{TargetFile, is_full, not_opened};
+use super::closing::{TargetFile, mount_id, wait_for_room};
 use super::copy::copy;
-use super::file_system::FileSystem;
+use super::file_system::{FileSystem, is_local_name};
 use super::in_time::do_in_time;
 use super::reason::{NoFile, OpenError};
 use super::regular::{FileIdentity, Root, handle, open_handle};
@@ -29,19 +30,8 @@ const COMPARED: usize = 4096;
 const MAX_VDSO: u64 = 1 << 20;
 /// Bytes read of the list of mounts; a file on one beyond it is opened like one on a network.
 const MAX_MOUNTS: u64 = 4 << 20;
-/// File systems whose server may not answer.
-const REMOTE: [&str; 10] = [
-    "nfs",
-    "nfs4",
-    "cifs",
-    "smb3",
-    "ceph",
-    "9p",
-    "afs",
-    "glusterfs",
-    "lustre",
-    "virtiofs",
-];
+/// Longest wait for somebody else's look-up.
+const TURN: Duration = Duration::from_secs(2);
 
 /// Whom the files of a file system are asked for.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -50,7 +40,7 @@ enum Mount {
     Local,
     /// Other file systems, of any kind.
     Overlay,
-    /// A server.
+    /// A server, as far as is known.
     Remote,
 }
 
@@ -62,7 +52,8 @@ pub struct LiveFiles {
     /// By device, the file systems that it has mounted. One that is not known may be of any kind: it is newer, or gone.
     mounts: HashMap<(u32, u32), Mount>,
     /// One look-up at a time: what does not answer holds one thread.
-    lookups: Mutex<()>,
+    looks_up: Mutex<bool>,
+    is_free: Condvar,
 }
 
 /// A mapped file that is opened later: what is written to it until then is seen, also if it has been
@@ -78,7 +69,7 @@ pub struct HeldFile {
 enum Held {
     File(TargetFile),
     /// Made with `O_PATH`: neither the file's server nor its end is waited for.
-    Handle(OwnedFd),
+    Handle(TargetFile),
 }
 
 /// A file that was opened, or its copy.
@@ -98,7 +89,8 @@ impl LiveFiles {
             // A root on a file server may be asked for.
             root: with_deadline(Awaited::Root(pid), move || Root::of_process(pid).ok()).flatten(),
             mounts: mounted_devices(&String::from_utf8_lossy(&mounts)),
-            lookups: Mutex::new(()),
+            looks_up: Mutex::new(false),
+            is_free: Condvar::new(),
         }
     }
 
@@ -110,7 +102,7 @@ impl LiveFiles {
     /// Device and inode of its root, if that is another folder than wcprof's: that of a container.
     pub fn own_root(&self) -> Option<(u64, u64)> {
         let own = fs::metadata("/").ok()?;
-        let root = self.root.as_ref()?.try_clone().ok()?;
+        let root = self.root.clone()?;
         let root = with_deadline(Awaited::Root(self.pid), move || fstat(root))?.ok()?;
         let root = (root.st_dev, root.st_ino);
         (root != (own.dev(), own.ino())).then_some(root)
@@ -182,7 +174,7 @@ impl LiveFiles {
     pub fn hold(&self, mapping: &Mapping) -> Result<HeldFile, OpenError> {
         let path = mapping.path.clone();
         if let Some(handle) = self.handle(mapping) {
-            let held = Held::Handle(handle);
+            let held = Held::Handle(handle.into());
             return Ok(HeldFile { held, path });
         }
         let opened = self.open_by_name(mapping).map_err(|e| e.at(&path))?;
@@ -196,10 +188,10 @@ impl LiveFiles {
     /// As [`Self::open_mapping`].
     pub fn open_held(&self, file: &HeldFile) -> Result<TargetFile, OpenError> {
         let opened = match &file.held {
-            Held::File(held) => held.duplicate().map_err(NoFile::from),
+            Held::File(held) => Ok(held.clone()),
             Held::Handle(handle) => {
-                let handle = handle.try_clone();
-                let opened = self.look_up(move || Ok(handle?));
+                let handle = handle.clone();
+                let opened = self.look_up(move || Ok(handle));
                 opened.map(|opened| opened.file)
             }
         };
@@ -296,19 +288,28 @@ impl LiveFiles {
         &self,
         find: impl FnOnce(&Root) -> Result<OwnedFd, NoFile> + Send + 'static,
     ) -> Result<Opened, NoFile> {
-        let root = self.root.as_ref();
+        let root = self.root.clone();
         let root = root.ok_or_else(|| io::Error::from(io::ErrorKind::PermissionDenied))?;
-        let root = root.try_clone()?;
         self.look_up(move || find(&root))
     }
 
     /// Opens what may be on any file system.
-    fn look_up(
+    fn look_up<H: AsFd + Send + 'static>(
         &self,
-        find: impl FnOnce() -> Result<OwnedFd, NoFile> + Send + 'static,
+        find: impl FnOnce() -> Result<H, NoFile> + Send + 'static,
     ) -> Result<Opened, NoFile> {
-        let _one = self.lookups.lock().unwrap_or_else(PoisonError::into_inner);
-        open(Awaited::Lookups(self.pid), find)
+        let lock = || self.looks_up.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = self.is_free.wait_timeout_while(lock(), TURN, |busy| *busy);
+        let (mut busy, waited) = turn.unwrap_or_else(PoisonError::into_inner);
+        if waited.timed_out() {
+            return Err(NoFile::NoAnswer);
+        }
+        *busy = true;
+        drop(busy);
+        let opened = open(Awaited::Lookups(self.pid), find);
+        *lock() = false;
+        self.is_free.notify_one();
+        opened
     }
 
     /// Whether a mapping begins like the file with these first bytes; `None` when that cannot be read any more.
@@ -321,27 +322,22 @@ impl LiveFiles {
 }
 
 /// Opens what is found, or copies it.
-fn open(
+fn open<H: AsFd>(
     awaited: Awaited,
-    find: impl FnOnce() -> Result<OwnedFd, NoFile> + Send + 'static,
+    find: impl FnOnce() -> Result<H, NoFile> + Send + 'static,
 ) -> Result<Opened, NoFile> {
     let open = || {
         let handle = find()?;
         // What it is now: a device can be another one's since the mounts were read.
         let system = FileSystem::of(&handle)?;
-        if !system.is_local() && is_full(&handle) {
-            return Err(not_opened());
-        }
-        let (file, stat) = open_handle(&handle)?;
-        let file = match system.is_local() {
-            true => TargetFile::local(file),
-            false => TargetFile::from(file),
-        };
-        Ok((file, FileIdentity::of(&stat), system.is_copied()))
+        wait_for_room(mount_id(&handle))?;
+        let (file, stat) = open_handle(handle)?;
+        let identity = FileIdentity::of(&stat, system.is_copied());
+        Ok::<_, NoFile>((TargetFile::from(file), identity))
     };
-    let (file, identity, is_copied) = with_deadline(awaited, open).ok_or(NoFile::NoAnswer)??;
-    let file = match is_copied {
-        true => TargetFile::local(do_in_time(awaited, &file, |file| copy(&file))??),
+    let (file, identity) = with_deadline(awaited, open).ok_or(NoFile::NoAnswer)??;
+    let file = match identity.is_copy {
+        true => do_in_time(awaited, &file, |file| copy(&file))??,
         false => file,
     };
     Ok(Opened { file, identity })
@@ -375,8 +371,8 @@ fn mounted_devices(mountinfo: &str) -> HashMap<(u32, u32), Mount> {
             let device = (major.parse().ok()?, minor.parse().ok()?);
             let mount = match kind {
                 "overlay" => Mount::Overlay,
-                _ if REMOTE.contains(&kind) || kind.starts_with("fuse") => Mount::Remote,
-                _ => Mount::Local,
+                _ if is_local_name(kind) => Mount::Local,
+                _ => Mount::Remote,
             };
             Some((device, mount))
         })
@@ -509,12 +505,14 @@ mod tests {
         let text = "22 1 254:0 / / rw - ext4 /dev/vda rw\n\
                     40 22 0:52 / /mnt/a\\040b rw shared:3 - nfs4 srv:/x rw\n\
                     41 22 0:53 / /f rw - fuse.sshfs x rw\nrubbish\n\
-                    42 22 0:54 / / rw - overlay overlay rw,lowerdir=/l\n";
+                    42 22 0:54 / / rw - overlay overlay rw,lowerdir=/l\n\
+                    43 22 0:55 / / rw - not_known x rw\n";
         let expected = [
             ((254, 0), Mount::Local),
             ((0, 52), Mount::Remote),
             ((0, 53), Mount::Remote),
             ((0, 54), Mount::Overlay),
+            ((0, 55), Mount::Remote),
         ];
         assert_eq!(mounted_devices(text), HashMap::from(expected));
     }

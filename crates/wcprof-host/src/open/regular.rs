@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use rustix::path::Arg;
 use wcprof_types::Pid;
 
+use super::closing::TargetFile;
 use super::reason::{NoFile, OpenError};
 
 /// Opens a regular file of this machine. Links are followed.
@@ -34,15 +35,18 @@ pub struct FileIdentity {
     pub size: u64,
     /// When it was last changed: s and ns since 1970.
     pub changed: (i64, i64),
+    /// What is open is a copy: the numbers are what a server says of the file, and another one may say the same later.
+    pub is_copy: bool,
 }
 
 impl FileIdentity {
-    pub(super) fn of(stat: &Stat) -> Self {
+    pub(super) fn of(stat: &Stat, is_copy: bool) -> Self {
         Self {
             device: stat.st_dev,
             inode: stat.st_ino,
             size: stat.st_size.cast_unsigned(),
             changed: (stat.st_ctime, stat.st_ctime_nsec.cast_signed()),
+            is_copy,
         }
     }
 }
@@ -53,7 +57,8 @@ pub(super) fn handle(path: impl Arg) -> Result<OwnedFd, Errno> {
 }
 
 /// Opens a handle's file for reading if it is a regular one.
-pub(crate) fn open_handle(handle: &OwnedFd) -> Result<(OwnedFd, Stat), NoFile> {
+pub(crate) fn open_handle(handle: impl AsFd) -> Result<(OwnedFd, Stat), NoFile> {
+    let handle = handle.as_fd();
     let stat = fstat(handle)?;
     let kind = FileType::from_raw_mode(stat.st_mode);
     if kind != FileType::RegularFile {
@@ -68,8 +73,8 @@ pub(crate) fn open_handle(handle: &OwnedFd) -> Result<(OwnedFd, Stat), NoFile> {
 ///
 /// Paths may be absolute or not; neither they nor links lead out of it, and magic links are refused. Needs
 /// `openat2` (Linux 5.6, in 2020).
-#[derive(Debug)]
-pub struct Root(OwnedFd);
+#[derive(Clone, Debug)]
+pub struct Root(TargetFile);
 
 impl Root {
     /// A folder of this machine.
@@ -78,19 +83,15 @@ impl Root {
     /// When it is not there, or no folder.
     pub fn new(folder: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Self(open(folder, flags, Mode::empty())?))
+        Ok(Self(open(folder, flags, Mode::empty())?.into()))
     }
 
     /// The root of a live process: `/proc/PID/root`.
     ///
     /// # Errors
     /// When the process has exited, or may not be looked at.
-    pub fn of_process(pid: Pid) -> io::Result<Self> {
+    pub(crate) fn of_process(pid: Pid) -> io::Result<Self> {
         Self::new(Path::new(&format!("/proc/{pid}/root")))
-    }
-
-    pub(crate) fn try_clone(&self) -> io::Result<Self> {
-        self.0.try_clone().map(Self)
     }
 
     /// Opens a regular file below it.
@@ -136,7 +137,7 @@ impl Root {
     pub(crate) fn enter(&self, path: &str) -> io::Result<Self> {
         match handle_below(self.0.as_fd(), path, OFlags::DIRECTORY) {
             Err(Errno::LOOP) => {}
-            entered => return Ok(Self(entered?)),
+            entered => return Ok(Self(entered?.into())),
         }
         let (folder, name) = path.rsplit_once('/').unwrap_or((".", path));
         let folder = self.handle(folder)?;

@@ -140,7 +140,7 @@ impl Parent {
             Answer(Reply::NoFile { is_not_found, .. }, _) if is_not_found => {
                 Err(NoFile::NotFound.at(path))
             }
-            answer => answer.file().map(TargetFile::of).map_err(failed),
+            answer => answer.file().map(TargetFile::from).map_err(failed),
         }
     }
 }

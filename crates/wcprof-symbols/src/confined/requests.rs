@@ -249,7 +249,7 @@ fn hand_out(file: Result<TargetFile, NoFile>) -> (Reply, Option<TargetFile>) {
 
 /// A file for a table, if there is room for it.
 fn spill(size: u64) -> (Reply, Option<TargetFile>) {
-    let file = unnamed_file(size).map(TargetFile::local);
+    let file = unnamed_file(size).map(TargetFile::own);
     hand_out(file.map_err(NoFile::System))
 }
 
@@ -261,7 +261,7 @@ fn is_elf(file: &File) -> bool {
 fn in_memory(bytes: &[u8]) -> io::Result<TargetFile> {
     let mut file = File::from(memfd_create("image", MemfdFlags::CLOEXEC)?);
     file.write_all(bytes)?;
-    Ok(TargetFile::local(file))
+    Ok(TargetFile::own(file))
 }
 
 fn unsound(what: &str) -> io::Error {

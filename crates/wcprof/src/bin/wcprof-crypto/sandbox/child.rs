@@ -12,18 +12,18 @@ use anyhow::{Context, bail};
 use clap::Args;
 use msgr_crypto::calibration::{CalibrationOptions, calibrate};
 use msgr_crypto_ffi::Library;
+use nix::fcntl::OFlag;
 use nix::libc;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::resource::Resource;
 use nix::sys::signal::Signal;
+use nix::sys::stat::Mode;
 use nix::unistd::{Gid, chroot, fchdir};
 use seccompiler::SeccompCmpOp;
 
-use wcprof_host::open::Root;
 use wcprof_host::procfs::{open, read_bytes};
 use wcprof_host::sys::keep_capabilities;
-use wcprof_types::Pid;
 
 use wcprof_cli::Failure;
 use wcprof_cli::confined::filter::{Filter, prove};
@@ -93,7 +93,8 @@ fn confine(pid: i32) -> anyhow::Result<()> {
     let identity = identity(pid)?;
     rights::leave_parent()?;
     // Everything of the target is opened before the first step, from where it can be seen.
-    let root = Root::of_process(Pid(pid))
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let root = nix::fcntl::open(&*format!("/proc/{pid}/root"), flags, Mode::empty())
         .with_context(|| format!("failed to open the root of process {pid}"))?;
     let mut namespaces = Vec::new();
     for (name, flag) in [
