@@ -14,7 +14,6 @@ use wcprof_types::{Pid, Tid};
 
 use crate::clock::thread_cpu_ns;
 use crate::left;
-use crate::open::was_full;
 use crate::procfs::{is_runnable, read_file};
 
 /// What answers does within microseconds, or after reading a page from a disk.
@@ -133,6 +132,14 @@ static SILENT: Mutex<BTreeMap<Awaited, Silence>> = Mutex::new(BTreeMap::new());
 /// [`MAX_LEFT`] was reached.
 static IS_EXHAUSTED: AtomicBool = AtomicBool::new(false);
 
+/// A file was not opened, since too many others are not closed.
+static IS_UNCLOSED: AtomicBool = AtomicBool::new(false);
+
+/// Notes that a file was not opened, since too many others are not closed.
+pub(crate) fn note_unclosed() {
+    IS_UNCLOSED.store(true, Ordering::Relaxed);
+}
+
 fn silent() -> MutexGuard<'static, BTreeMap<Awaited, Silence>> {
     SILENT.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -179,7 +186,7 @@ pub fn new_silences() -> Vec<String> {
         }
     }
     static FULL: Once = Once::new();
-    if was_full() {
+    if IS_UNCLOSED.load(Ordering::Relaxed) {
         FULL.call_once(|| {
             said.push(
                 "servers of very many files do not answer when these are closed: until they do, wcprof opens no more there, or \

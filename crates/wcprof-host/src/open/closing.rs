@@ -9,14 +9,14 @@ use std::fs::File;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::copy::Room;
 use super::reason::NoFile;
+use crate::deadline::note_unclosed;
 use crate::procfs::read_file;
 use crate::sys::keep_capabilities;
 
@@ -27,9 +27,6 @@ const MAX_MOUNTS: usize = 64;
 /// What is only slow makes room within this.
 const PATIENCE: Duration = Duration::from_secs(1);
 const STACK_SIZE: usize = 64 << 10;
-
-/// A file was not opened for these.
-static WAS_FULL: AtomicBool = AtomicBool::new(false);
 
 /// Files that are to be closed, by mount.
 static CLOSING: Mutex<BTreeMap<u64, Waiting>> = Mutex::new(BTreeMap::new());
@@ -44,6 +41,28 @@ struct Waiting {
 
 fn closing() -> MutexGuard<'static, BTreeMap<u64, Waiting>> {
     CLOSING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Bytes that a copy takes until it is closed.
+#[derive(Debug)]
+pub(super) struct Room {
+    of: &'static AtomicU64,
+    bytes: u64,
+}
+
+impl Room {
+    /// `None` where the copies would take more than `most`.
+    pub(super) fn take(of: &'static AtomicU64, most: u64, bytes: u64) -> Option<Self> {
+        let more = |taken: u64| taken.checked_add(bytes).filter(|all| *all <= most);
+        let taken = of.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        taken.ok().map(|_| Self { of, bytes })
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.of.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 /// An open file of a target, or a handle. Another thread closes it: its server may be asked, and with the last file on a mount
@@ -124,24 +143,21 @@ impl Drop for Inner {
     }
 }
 
+fn is_full(closing: &BTreeMap<u64, Waiting>, mount: Option<u64>) -> bool {
+    let waiting = mount.and_then(|mount| closing.get(&mount));
+    waiting.is_some_and(|w| w.files.len() >= MAX_WAITING) || closing.len() >= MAX_MOUNTS
+}
+
 /// Waits a moment until files on this mount, and on others, come to their end, so that one more can be opened.
 pub(super) fn wait_for_room(mount: Option<u64>) -> Result<(), NoFile> {
-    let is_full = |closing: &mut BTreeMap<u64, Waiting>| {
-        let waiting = mount.and_then(|mount| closing.get(&mount));
-        waiting.is_some_and(|w| w.files.len() >= MAX_WAITING) || closing.len() >= MAX_MOUNTS
-    };
+    let is_full = |closing: &mut BTreeMap<u64, Waiting>| is_full(closing, mount);
     let waited = CLOSED.wait_timeout_while(closing(), PATIENCE, is_full);
     let (_closing, result) = waited.unwrap_or_else(PoisonError::into_inner);
     if result.timed_out() {
-        WAS_FULL.store(true, Ordering::Relaxed);
+        note_unclosed();
         return Err(NoFile::NotClosed);
     }
     Ok(())
-}
-
-/// Whether there was no room for a file.
-pub(crate) fn was_full() -> bool {
-    WAS_FULL.load(Ordering::Relaxed)
 }
 
 /// Whether a file of this mount is being closed.
@@ -251,8 +267,7 @@ mod tests {
         let files = files.collect();
         let has_thread = true;
         closing().insert(mount, Waiting { files, has_thread });
-        let full = wait_for_room(Some(mount));
-        assert!(matches!(full, Err(NoFile::NotClosed)) && was_full());
+        assert!(is_full(&closing(), Some(mount)));
         close_all(mount);
         wait_for_room(Some(mount)).unwrap();
         assert!(!is_closing(mount));

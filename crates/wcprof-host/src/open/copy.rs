@@ -3,12 +3,12 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use super::closing::TargetFile;
+use super::closing::{Room, TargetFile};
 use super::reason::NoFile;
 use crate::own_files::{check_free, unnamed_file};
 
@@ -27,28 +27,6 @@ const STEP: u64 = 16 << 20;
 static IN_MEMORY: AtomicU64 = AtomicU64::new(0);
 static ON_DISK: AtomicU64 = AtomicU64::new(0);
 
-/// Bytes that a copy takes until it is closed.
-#[derive(Debug)]
-pub(super) struct Room {
-    of: &'static AtomicU64,
-    bytes: u64,
-}
-
-impl Room {
-    /// `None` where the copies would take more than `most`.
-    fn take(of: &'static AtomicU64, most: u64, bytes: u64) -> Option<Self> {
-        let more = |taken: u64| taken.checked_add(bytes).filter(|all| *all <= most);
-        let taken = of.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        taken.ok().map(|_| Self { of, bytes })
-    }
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        self.of.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
 /// A copy of a file, as long as that is now.
 pub(super) fn copy(file: &File) -> Result<TargetFile, NoFile> {
     let size = file.metadata()?.len();
@@ -60,6 +38,7 @@ pub(super) fn copy(file: &File) -> Result<TargetFile, NoFile> {
         0..=MAX_COPIED => Room::take(&ON_DISK, MAX_ON_DISK, size),
         _ => None,
     };
+    let is_on_disk = in_memory.is_none();
     let (to, room) = match in_memory {
         Some(room) => (
             memfd_create(c"wcprof-copy", MemfdFlags::CLOEXEC)?.into(),
@@ -70,7 +49,7 @@ pub(super) fn copy(file: &File) -> Result<TargetFile, NoFile> {
             (unnamed_file(size).map_err(|_| NoFile::NoCopy)?, room)
         }
     };
-    let (began, is_on_disk) = (Instant::now(), std::ptr::eq(room.of, &ON_DISK));
+    let began = Instant::now();
     let (mut at, mut buffer) = (0, vec![0; BUFFER]);
     while at < size {
         let n = match file.read_at(&mut buffer, at) {
@@ -99,6 +78,7 @@ pub(super) fn copy(file: &File) -> Result<TargetFile, NoFile> {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
+    use std::sync::atomic::Ordering;
 
     use super::*;
 

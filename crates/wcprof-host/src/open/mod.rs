@@ -21,7 +21,7 @@ mod reason;
 mod regular;
 
 pub use closing::TargetFile;
-pub(crate) use closing::{prepare, was_full};
+pub(crate) use closing::prepare;
 pub(crate) use in_time::do_in_time;
 pub use in_time::{
     Remote, look_in_time, open_below_in_time, open_regular_in_time, read_code_in_time,
