@@ -152,7 +152,7 @@ pub(crate) fn busy_a_tenth(engine: Engine) {
         .run_marked(&mut target);
     recording.assert_sound(engine);
     let folded = recording.folded().thread("busy-10");
-    let truth = after.since(&before, "busy") as f64 / after.since(&before, "period") as f64;
+    let truth = after.since(&before, "busy") as f64 / after.since(&before, "wall") as f64;
     // Run time is exact, whatever the number of samples.
     let on_cpu = folded.states(&["[on-cpu]"]);
     assert_share("busy-10 on-CPU", on_cpu.share_of(&folded), truth, u64::MAX);
@@ -194,7 +194,7 @@ pub(crate) fn starved(engine: Engine) {
     interrupt(&child);
     let recording = Recording::finish(child, folder);
     // What it waits at the end of the recording is counted when it runs again.
-    wait_for_run_time(pid, tid);
+    wait_for_run_time(pid, tid, 1);
     let delay = run_delay_ns(pid, tid) - delay;
     // A thread robbed of its CPU at the very end looks like one that waits for it.
     let stalled = recording.verdict.stalled_ns;

@@ -134,7 +134,7 @@ fn assert_gapless(all: &[Got], service: &str) {
 fn minute_of_demo() {
     let folder = tempfile::tempdir().expect("temporary folder");
     let mut demo = wcprof();
-    demo.args(["attach", "--demo", "-d", "2m", "-o", "demo.wct"]);
+    demo.args(["attach", "--demo", "-d", "1h", "-o", "demo.wct"]);
     let demo = Said::by(demo.current_dir(folder.path()));
     demo.line("workload runs");
     let store = TestStore::start(|| Reply::Status(200));

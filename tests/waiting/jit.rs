@@ -43,11 +43,8 @@ pub(crate) fn code_without_a_file(engine: Engine) {
     let measured = first.total() as f64 / (first.total() + second.total()).max(1) as f64;
     let tolerance = recording.verdict.tolerance(share, 400);
     assert_within("jit_first", measured, share, tolerance);
-    assert_named(
-        &dumped,
-        first.total() + second.total(),
-        recording.verdict.stalled,
-    );
+    let named = first.waits().total() + second.waits().total();
+    assert_named(&dumped.waits(), named, recording.verdict.stalled);
 
     let local = recording.trace().0.tables.names.local;
     let lines = local
@@ -107,11 +104,16 @@ pub(crate) fn in_a_container(engine: Engine) {
     let right = mapped.chain(&["jit_mapped(int)", "sleep_long"]);
     assert!(right.share_of(&mapped) > 0.99, "{}", mapped.show());
     let dumped = folded.thread("j-dump");
-    let named = ["jit_first", "jit_second"].map(|name| dumped.chain(&[name, "nap"]).total());
-    assert_named(&dumped, named[0] + named[1], recording.verdict.stalled);
+    let named =
+        ["jit_first", "jit_second"].map(|name| dumped.chain(&[name, "nap"]).waits().total());
+    assert_named(
+        &dumped.waits(),
+        named[0] + named[1],
+        recording.verdict.stalled,
+    );
 }
 
-/// Assert that names were found for a thread's time, but for what it was robbed of.
+/// Assert that names were found for a thread's waits, but for what it was robbed of.
 #[track_caller]
 fn assert_named(thread: &Folded, named_us: u64, stalled: f64) {
     let share = named_us as f64 / thread.unhindered().total().max(1) as f64;

@@ -2,7 +2,10 @@
 
 use std::process::{Command, Stdio};
 
-use wcprof_testkit::{Attach, Engine, RemoteProcess, Variant, fixture, output_folder, skip};
+use wcprof_testkit::{
+    Attach, Engine, Recording, RemoteProcess, Variant, fixture, interrupt, output_folder, skip,
+    wait_for_run_time, wait_for_trace,
+};
 
 /// Thread, its user function, what can be the kernel's function below it: names differ between kernels.
 const WAITS: [(&str, &str, &[&str]); 5] = [
@@ -71,10 +74,13 @@ pub(crate) fn running(engine: Engine) {
         .stdin(Stdio::null())
         .spawn()
         .expect("dd starts");
-    let recording = Attach::new(engine, dd.id() as i32)
-        .seconds(1.0)
-        .flags(&["--kernel"])
-        .run();
+    let pid = dd.id() as i32;
+    let attach = Attach::new(engine, pid).seconds(0.0).flags(&["--kernel"]);
+    let (child, folder) = attach.spawn();
+    wait_for_trace(&folder);
+    wait_for_run_time(pid, pid, 500_000_000);
+    interrupt(&child);
+    let recording = Recording::finish(child, folder);
     dd.kill().expect("dd runs");
     dd.wait().expect("dd can be waited for");
     recording.assert_sound(engine);

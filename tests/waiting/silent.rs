@@ -36,11 +36,11 @@ struct Silent {
     target: RemoteProcess,
 }
 
-/// Does something, and ends a process that does not answer if that takes more than a minute: then it was not in time.
+/// Does something, and ends a process that does not answer if that takes ten minutes: then it has waited for it.
 pub(crate) fn guard<T>(answering: i32, work: impl FnOnce() -> T) -> (T, bool) {
     let (done, waits) = channel::<()>();
     let guard = thread::spawn(move || {
-        let is_in_time = waits.recv_timeout(Duration::from_secs(60)).is_ok();
+        let is_in_time = waits.recv_timeout(Duration::from_secs(600)).is_ok();
         if !is_in_time {
             let _ = kill(Pid::from_raw(answering), Signal::SIGKILL);
         }

@@ -46,7 +46,7 @@ impl Verdict {
     pub(crate) fn on(begin: u64, end: u64, missed: f64) -> Self {
         let mut machine = MACHINE.lock();
         machine.look();
-        let (from, to) = (machine.at(begin), machine.at(end));
+        let (from, to) = (machine.before(begin), machine.after(end));
         let cpu_ns = (end - begin).max(1) as f64 * machine.n_cpus.max(1) as f64;
         let stalled_ns = to.stalled.saturating_sub(from.stalled);
         let total = to.cpu_time.saturating_sub(from.cpu_time).max(1) as f64;
@@ -165,9 +165,16 @@ impl Machine {
     }
 
     /// The counters at the last reading before a time, or at the first reading.
-    fn at(&self, real: u64) -> Look {
+    fn before(&self, real: u64) -> Look {
         let after = self.looks.partition_point(|look| look.real <= real);
         self.looks[after.saturating_sub(1)]
+    }
+
+    /// The counters at the first reading after a time, or at the last reading: a recording can end while the machine
+    /// stands still, which is counted later.
+    fn after(&self, real: u64) -> Look {
+        let after = self.looks.partition_point(|look| look.real < real);
+        self.looks[after.min(self.looks.len() - 1)]
     }
 }
 

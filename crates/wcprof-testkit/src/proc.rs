@@ -91,12 +91,12 @@ pub fn run_delay_ns(pid: i32, tid: i32) -> u64 {
     schedstat(pid, tid, 1)
 }
 
-/// Wait until a busy thread has run once more.
+/// Wait until a busy thread has run for some time more, ns.
 #[track_caller]
-pub fn wait_for_run_time(pid: i32, tid: i32) {
+pub fn wait_for_run_time(pid: i32, tid: i32, more: u64) {
     let before = schedstat(pid, tid, 0);
     wait_until("thread does not run", || {
-        (schedstat(pid, tid, 0) != before).then_some(())
+        (schedstat(pid, tid, 0) >= before + more).then_some(())
     });
 }
 
