@@ -1,6 +1,5 @@
 //! Checks that the values of a rule make sense.
 
-use globset::Glob;
 use regex::bytes::RegexBuilder;
 use wcprof_profile::model::State;
 
@@ -95,10 +94,6 @@ fn check_threshold(rule: &Rule) -> Result<(), Problem> {
 }
 
 fn check_match(rule: &Rule) -> Result<(), Problem> {
-    for (i, work) in rule.counters.iter().enumerate() {
-        let compiled = Glob::new(&work.pool);
-        compiled.map_err(|e| (format!("counters[{i}].pool"), e.kind().to_string()))?;
-    }
     let (m, of) = (&rule.matches, rule.threshold.of);
     if m.kind == Kind::LikeProcesses {
         let only_processes = Match {

@@ -1,11 +1,11 @@
 //! Counters of a finding's process, beside the time that the finding counts: how long a piece of work takes, and how
 //! much of that is this time.
 
-use globset::Glob;
 use wcprof_profile::model::Profile;
 use wcprof_text::duration;
 
 use crate::finding::{Evidence, EvidenceLine};
+use crate::matching::glob;
 use crate::rule::TimedWork;
 
 /// A line for each counter that is about all these pools and of which their process has some; `matched_ns` is what
@@ -20,9 +20,8 @@ pub(crate) fn counters(
     let process = profile.processes.get(pools.clone().next()?.process)?;
     let counters = &process.counters;
     let lines = work.iter().filter_map(|work| {
-        let glob = Glob::new(&work.pool).ok()?.compile_matcher();
         let value = counters.grown.get(&work.counter)?;
-        let is_of_pool = pools.clone().all(|pool| glob.is_match(&pool.name));
+        let is_of_pool = pools.clone().all(|pool| glob(&work.pool, &pool.name));
         if value.count == 0 || !is_of_pool {
             return None;
         }

@@ -24,7 +24,7 @@ use rustix::process::{Pid, getpid, getppid};
 use crate::apart;
 use crate::left;
 use crate::open;
-use crate::procfs::{has_runnable_thread, parse_status, read_file, task_state};
+use crate::procfs::{has_runnable_thread, own_status, task_state};
 
 /// What is handed on.
 const SIGNALS: [Signal; 5] = [
@@ -64,8 +64,7 @@ pub fn delivered_as(signal: i32) -> i32 {
 
 /// Whether the program was started with this signal ignored.
 pub fn is_ignored(signal: i32) -> bool {
-    let status = read_file("/proc/self/status").unwrap_or_default();
-    parse_status(&status).ignored >> (signal - 1) & 1 == 1
+    own_status().ignored >> (signal - 1) & 1 == 1
 }
 
 /// Does `work` in a child process, and gives the exit code that it gave. Must be called while the program has

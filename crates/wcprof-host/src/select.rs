@@ -7,7 +7,7 @@ use globset::GlobMatcher;
 use wcprof_types::{Pid, osd_id, program_name, vm_name};
 
 use crate::front;
-use crate::procfs::{list_processes, parse_stat, read_text};
+use crate::procfs::{cgroups, list_processes, parse_stat, read_text};
 use crate::target::read_args;
 
 /// Where control groups are mounted.
@@ -108,17 +108,14 @@ pub fn candidate(pid: i32) -> Option<Candidate> {
     if stat.is_kernel_thread() || matches!(stat.state, 'Z' | 'X') {
         return None;
     }
-    let cgroups = text("cgroup");
+    let groups = text("cgroup");
     Some(Candidate {
         pid: Pid(pid),
         parent: Pid(stat.parent),
         comm: stat.comm,
         // What another user may not read, or does not answer, has no arguments here and is found by its name alone.
         args: read_args(Pid(pid)),
-        cgroups: cgroups
-            .lines()
-            .filter_map(|line| Some(line.splitn(3, ':').nth(2)?.to_owned()))
-            .collect(),
+        cgroups: cgroups(&groups).map(|(_, path)| path.to_owned()).collect(),
     })
 }
 

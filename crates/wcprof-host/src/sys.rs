@@ -9,7 +9,7 @@ use rustix::thread::{
 };
 
 use crate::deadline::end_caller;
-use crate::procfs::{parse_status, read_file};
+use crate::procfs::{own_status, read_file};
 
 /// Maps the first `len` bytes of a file where the kernel likes. `protection` and `flags` are those of
 /// `mmap(2)`, without `MAP_FIXED`. The caller unmaps them.
@@ -82,6 +82,5 @@ pub fn keep_capabilities(mask: u64) -> io::Result<()> {
 
 /// Whether wcprof holds a capability in its own user namespace.
 pub fn has_capability(number: u32) -> bool {
-    let status = read_file("/proc/self/status").unwrap_or_default();
-    parse_status(&status).cap_eff >> number & 1 == 1
+    own_status().cap_eff >> number & 1 == 1
 }

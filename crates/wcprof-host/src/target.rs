@@ -11,7 +11,7 @@ use wcprof_types::{Pid, process_title, redact_args};
 use crate::clock::process_cpu_ns;
 use crate::deadline::{Awaited, with_deadline};
 use crate::procfs::{
-    Mappings, TaskStat, list_processes, parse_stat, read_bytes, read_file, read_mappings,
+    Mappings, TaskStat, cgroups, list_processes, parse_stat, read_bytes, read_file, read_mappings,
     read_status, read_text,
 };
 
@@ -355,16 +355,12 @@ fn absent(pid: Pid) -> TargetError {
     }
 }
 
-/// Of the lines `hierarchy:controllers:path` (`cgroups(7)`) the path that says most.
+/// Of the lines of `/proc/PID/cgroup` the path that says most.
 fn cgroup_path(lines: &str) -> &str {
-    let groups = || {
-        lines
-            .lines()
-            .filter_map(|line| Some((line, line.splitn(3, ':').nth(2)?)))
-    };
-    let unified = groups().find(|(line, path)| line.starts_with("0:") && path.len() > 1);
+    let unified =
+        cgroups(lines).find(|(controllers, path)| controllers.is_empty() && path.len() > 1);
     // Of several as long, the first.
-    let longest = || groups().rev().max_by_key(|(_, path)| path.len());
+    let longest = || cgroups(lines).rev().max_by_key(|(_, path)| path.len());
     unified.or_else(longest).map_or("", |(_, path)| path)
 }
 

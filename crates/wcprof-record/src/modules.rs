@@ -9,7 +9,7 @@ use wcprof_host::Target;
 use wcprof_host::clock::monotonic_ns;
 use wcprof_host::open::OpenError;
 use wcprof_trace::model::{Module, ModuleId, ProcessId};
-use wcprof_types::{Avma, BuildId, LoadBias, Mapping, Svma};
+use wcprof_types::{Avma, BuildId, LoadBias, Mapping, Svma, file_name, undeleted};
 use wcprof_unwind::{CodeError, ModuleCode, ModuleKey, Unwinder};
 
 use crate::files::{Handle, NewModule, TargetFiles};
@@ -269,7 +269,7 @@ impl Modules {
         let handle = self.files.handles.get(&(start, build_id.clone()));
         let module = Module {
             process: self.process,
-            path: path.strip_suffix(" (deleted)").unwrap_or(path).to_owned(),
+            path: undeleted(path).to_owned(),
             build_id,
             start,
             end: image.end,
@@ -396,8 +396,7 @@ impl Modules {
 /// Whether a mapping is the mark that a runtime makes of its jitdump: executable, so that perf notices
 /// it, but no code.
 fn is_jitdump(mapping: &Mapping) -> bool {
-    let name = mapping.path.rsplit('/').next().unwrap_or_default();
-    let name = name.strip_suffix(" (deleted)").unwrap_or(name);
+    let name = file_name(undeleted(&mapping.path));
     let pid = name
         .strip_prefix("jit-")
         .and_then(|n| n.strip_suffix(".dump"));

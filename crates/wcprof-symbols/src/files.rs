@@ -25,7 +25,7 @@ pub struct ModuleIdentity {
 impl ModuleIdentity {
     /// Last component of the path.
     pub fn file_name(&self) -> &str {
-        self.path.rsplit('/').next().unwrap_or(&self.path)
+        wcprof_types::file_name(&self.path)
     }
 }
 

@@ -149,7 +149,7 @@ pub struct ModuleReport {
 impl ModuleReport {
     /// The last part of its path.
     pub fn file_name(&self) -> &str {
-        self.path.rsplit('/').next().unwrap_or(&self.path)
+        wcprof_types::file_name(&self.path)
     }
 
     /// The vdso, the kernel, and code that a JIT compiler made: no file, package or server has them.

@@ -153,7 +153,7 @@ pub struct Module {
 impl Module {
     /// Last component of the path.
     pub fn file_name(&self) -> &str {
-        self.path.rsplit('/').next().unwrap_or(&self.path)
+        wcprof_types::file_name(&self.path)
     }
 
     /// The address in the file of a relative address.

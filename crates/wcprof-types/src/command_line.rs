@@ -4,7 +4,7 @@
 /// (`nginx: worker process`) have it up to the colon.
 pub fn program_name(args: &[String]) -> Option<&str> {
     let program = args.first()?;
-    let name = program.rsplit('/').next().unwrap_or(program);
+    let name = crate::file_name(program);
     Some(name.split([' ', ':']).next().unwrap_or(name)).filter(|name| !name.is_empty())
 }
 

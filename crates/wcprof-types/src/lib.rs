@@ -25,7 +25,7 @@ pub use command_line::{
 pub use container::{Container, ceph_fsid};
 pub use counters::{CounterName, CounterValue};
 pub use cpu_list::{cpu_list, parse_cpus};
-pub use mapping::{Mapping, MapsError, parse_maps, parse_maps_line};
+pub use mapping::{Mapping, MapsError, file_name, parse_maps, parse_maps_line, undeleted};
 pub use redact::{REDACTED, redact_args, redact_value};
 pub use sample::{FdKind, FdTarget, ScratchRegs, UserRegs, Wait};
 pub use state::{Sched, StackEnd, ThreadState};

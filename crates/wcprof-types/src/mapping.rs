@@ -26,6 +26,16 @@ pub struct Mapping {
     pub path: String,
 }
 
+/// The last part of a path.
+pub fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// A path without what the kernel writes after that of an unlinked file.
+pub fn undeleted(path: &str) -> &str {
+    path.strip_suffix(" (deleted)").unwrap_or(path)
+}
+
 impl Mapping {
     /// Whether no file backs it: one can have the inode 0 (a FUSE server chooses it), but then has a device.
     pub fn is_anonymous(&self) -> bool {

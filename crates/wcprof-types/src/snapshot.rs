@@ -137,7 +137,7 @@ pub struct Library {
 impl Library {
     /// Last component of the path.
     pub fn file_name(&self) -> &str {
-        self.path.rsplit('/').next().unwrap_or(&self.path)
+        crate::file_name(&self.path)
     }
 }
 

@@ -8,7 +8,7 @@ use wcprof_types::{Pid, Tid};
 use super::{ProbeLine, Subject, Verdict};
 use crate::sampler::DUMP_BYTES;
 use crate::sys;
-use wcprof_host::procfs::{Status, open, parse_status, read_file};
+use wcprof_host::procfs::{Status, open, own_status, read_file};
 use wcprof_host::sys::{CAP_BPF, CAP_SYS_ADMIN, CAP_SYS_PTRACE};
 use wcprof_perf::{
     CpuPolicy, PerfOptions, PerfSampler, online_cpus, perf_event_open_reaches_kernel,
@@ -49,7 +49,7 @@ impl Machine {
         };
         let limit = |resource| getrlimit(resource).unwrap_or((0, 0));
         Self {
-            status: parse_status(&text("/proc/self/status").unwrap_or_default()),
+            status: own_status(),
             paranoid: text("/proc/sys/kernel/perf_event_paranoid"),
             mlock_kb: text("/proc/sys/kernel/perf_event_mlock_kb"),
             yama: text("/proc/sys/kernel/yama/ptrace_scope"),

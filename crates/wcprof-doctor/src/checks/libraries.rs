@@ -2,6 +2,7 @@
 
 use wcprof_findings::Setting;
 use wcprof_types::snapshot::Library;
+use wcprof_types::{file_name, undeleted};
 
 use super::kind::Kind;
 use crate::report::{Out, setting};
@@ -19,11 +20,6 @@ fn allocator(file_name: &str) -> Option<&'static str> {
     ["tcmalloc", "jemalloc", "mimalloc"]
         .into_iter()
         .find(|name| file_name.starts_with(&format!("lib{name}")))
-}
-
-fn file_name(path: &str) -> &str {
-    let path = path.strip_suffix(" (deleted)").unwrap_or(path);
-    path.rsplit('/').next().unwrap_or(path)
 }
 
 pub(super) fn check(out: &mut Out<'_>, kind: &Kind) {
@@ -57,8 +53,11 @@ fn malloc(out: &mut Out<'_>, kind: &Kind, libraries: &[Library], maps: &str) {
     // The slot in memory proves it; else the first one preloaded is called, if it is mapped.
     let (proven, origin) = match &process.malloc {
         Some(malloc) => (
-            Some(file_name(&malloc.provider)),
-            format!("malloc as bound in {}", file_name(&malloc.caller)),
+            Some(file_name(undeleted(&malloc.provider))),
+            format!(
+                "malloc as bound in {}",
+                file_name(undeleted(&malloc.caller))
+            ),
         ),
         None => (None, maps.to_owned()),
     };

@@ -22,9 +22,20 @@ pub fn read_status(pid: Pid) -> io::Result<Status> {
     Ok(parse_status(&read_text(pid, "status")?))
 }
 
+/// The same of wcprof itself; where that cannot be read, nothing.
+pub fn own_status() -> Status {
+    parse_status(&read_file("/proc/self/status").unwrap_or_default())
+}
+
+/// Controllers (none in version 2) and path of each line `hierarchy:controllers:path` of `/proc/PID/cgroup` (cgroups(7)).
+pub(crate) fn cgroups(text: &str) -> impl DoubleEndedIterator<Item = (&str, &str)> {
+    let lines = text.lines();
+    lines.filter_map(|line| line.split_once(':')?.1.split_once(':'))
+}
+
 /// Resident memory of wcprof itself, now and at most, bytes.
 pub fn own_rss() -> (u64, u64) {
-    parse_status(&read_file("/proc/self/status").unwrap_or_default()).rss
+    own_status().rss
 }
 
 /// State letter of a task (`proc(5)`), whose folder below `/proc` this is: `77`, `self/task/78`.

@@ -2,6 +2,8 @@
 
 use wcprof_types::snapshot::Cgroup;
 
+use crate::procfs::cgroups;
+
 use super::tree::{Absent, Tree, leading_number};
 
 /// Groups above a process's own that are read.
@@ -21,12 +23,7 @@ pub(super) fn read(tree: &Tree, dir: &str) -> Vec<Cgroup> {
         return Vec::new();
     };
     let mut groups = Vec::new();
-    for line in text.lines() {
-        // `hierarchy:controllers:path` (cgroups(7)).
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(group)) = (fields.next(), fields.next()) else {
-            continue;
-        };
+    for (controllers, group) in cgroups(&text) {
         if group.contains("/..") {
             tree.left_out(
                 &path,

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::io::{self, BufRead, BufReader, Read};
 
 use wcprof_types::snapshot::{Library, ProcessSetup, limits};
-use wcprof_types::{Mapping, Pid};
+use wcprof_types::{Mapping, Pid, file_name, undeleted};
 
 use super::malloc;
 use super::tree::{Absent, Tree};
@@ -83,18 +83,12 @@ fn with_code(mappings: &[Mapping]) -> impl Iterator<Item = &Mapping> {
     code.filter(move |m| seen.insert(undeleted(&m.path)))
 }
 
-fn undeleted(path: &str) -> &str {
-    path.strip_suffix(" (deleted)").unwrap_or(path)
-}
-
 fn is_ceph_common(path: &str) -> bool {
-    let name = path.rsplit('/').next();
-    name.is_some_and(|name| name.starts_with("libceph-common.so"))
+    file_name(path).starts_with("libceph-common.so")
 }
 
 fn is_ceph_program(path: &str) -> bool {
-    let name = path.rsplit('/').next();
-    name.is_some_and(|name| name.starts_with("ceph-"))
+    file_name(path).starts_with("ceph-")
 }
 
 fn is_file(mapping: &Mapping) -> bool {
@@ -103,7 +97,7 @@ fn is_file(mapping: &Mapping) -> bool {
 
 /// What finds the version text inside a library of OpenSSL or Ceph; `None` for others.
 fn version_in(path: &str) -> Option<Find> {
-    let name = path.rsplit('/').next()?;
+    let name = file_name(path);
     if name.starts_with("libcrypto.so") || name.starts_with("libcrypto-") {
         Some(openssl)
     } else {

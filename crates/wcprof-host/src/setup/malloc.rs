@@ -147,7 +147,7 @@ impl Module {
 
 #[cfg(test)]
 mod tests {
-    use wcprof_types::parse_maps;
+    use wcprof_types::{file_name, parse_maps};
 
     use super::*;
 
@@ -157,7 +157,7 @@ mod tests {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let mappings = parse_maps(&maps).unwrap();
         let found = find(Pid(std::process::id() as i32), &mappings).unwrap();
-        let file = |path: &str| path.rsplit('/').next().unwrap().to_owned();
+        let file = |path: &str| file_name(path).to_owned();
         assert!(
             file(&found.provider).starts_with("libc.so")
                 || file(&found.provider).contains("malloc"),

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use wcprof_types::Pid;
 use wcprof_types::snapshot::{NumaMemory, ProcessSetup};
 
+use crate::procfs::cgroups;
+
 use super::tree::{Absent, Tree, fields, leading_number};
 
 /// Resident memory, KiB, above which files that walk page tables are not read: 16 GiB.
@@ -77,7 +79,7 @@ fn numa_maps(tree: &Tree, pid: Pid) -> Option<NumaMemory> {
 /// Anonymous memory by node of the process's control group, which costs nothing to read.
 fn numa_stat(tree: &Tree, dir: &str) -> Option<NumaMemory> {
     let groups = tree.text(&format!("{dir}/cgroup"))?;
-    let group = groups.lines().find_map(|l| l.strip_prefix("0::"))?;
+    let (_, group) = cgroups(&groups).find(|(controllers, _)| controllers.is_empty())?;
     let source = format!("/sys/fs/cgroup{group}/memory.numa_stat");
     let text = tree.text(&source)?;
     let anon = text.lines().find_map(|l| l.strip_prefix("anon "))?;

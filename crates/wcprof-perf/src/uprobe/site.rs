@@ -11,7 +11,7 @@ use object::LittleEndian as LE;
 use object::elf::{EM_X86_64, PF_X, PT_LOAD, SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, Sym64};
 use wcprof_host::Target;
 use wcprof_host::open::{LiveFiles, TargetFile};
-use wcprof_types::{Avma, Mapping};
+use wcprof_types::{Avma, Mapping, file_name, undeleted};
 
 use super::{UpdateFunction, UprobeError};
 
@@ -89,8 +89,7 @@ pub fn find_crypto_modules(target: &Target) -> Result<Vec<CryptoModule>, UprobeE
 
 /// `libcrypto.so.3`, `libcrypto-1a2b3c.so.1.1`, deleted or not.
 fn is_libcrypto(path: &str) -> bool {
-    let path = path.strip_suffix(" (deleted)").unwrap_or(path);
-    let name = path.rsplit('/').next().unwrap_or(path);
+    let name = file_name(undeleted(path));
     name.starts_with("libcrypto") && name.contains(".so")
 }
 
