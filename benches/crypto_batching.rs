@@ -183,76 +183,12 @@ fn parallel(library: &Library, plan: &Plan, n_threads: usize, n: u64) -> Duratio
     })
 }
 
-/// What else would help: messages by other libraries, nonce and verified tag included.
-#[cfg(feature = "other-libraries")]
-fn other_libraries(c: &mut Criterion) {
-    let mut group = c.benchmark_group("message/RX/ring");
-    for size in SIZES {
-        use ring::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
-        let key = LessSafeKey::new(UnboundKey::new(&AES_128_GCM, &KEY).expect("key"));
-        let nonce = || Nonce::assume_unique_for_key(NONCE);
-        // Opening flips data to plaintext, whose tag is another: seal that, too, and take turns.
-        let (mut data, tags) = flipping(size, |data| {
-            let tag = key.seal_in_place_separate_tag(nonce(), Aad::empty(), data);
-            tag.expect("sealed").as_ref().try_into().expect("16 bytes")
-        });
-        group.throughput(Throughput::Bytes(size as u64));
-        group.bench_function(BenchmarkId::from_parameter(size), |b| {
-            let mut round = 0;
-            data.fill(0);
-            b.iter(|| {
-                let tag = ring::aead::Tag::from(tags[round]);
-                round ^= 1;
-                let opened =
-                    key.open_in_place_separate_tag(nonce(), Aad::empty(), tag, &mut data, 0..);
-                black_box(opened.expect("right tag").len())
-            });
-        });
-    }
-    group.finish();
-    let mut group = c.benchmark_group("message/RX/aws-lc-rs");
-    for size in SIZES {
-        use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
-        let key = LessSafeKey::new(UnboundKey::new(&AES_128_GCM, &KEY).expect("key"));
-        let nonce = || Nonce::assume_unique_for_key(NONCE);
-        let (mut data, tags) = flipping(size, |data| {
-            let tag = key.seal_in_place_separate_tag(nonce(), Aad::empty(), data);
-            tag.expect("sealed").as_ref().try_into().expect("16 bytes")
-        });
-        group.throughput(Throughput::Bytes(size as u64));
-        group.bench_function(BenchmarkId::from_parameter(size), |b| {
-            let mut round = 0;
-            data.fill(0);
-            let mut sealed = data.clone();
-            sealed.extend([0; 16]);
-            b.iter(|| {
-                sealed[size..].copy_from_slice(&tags[round]);
-                round ^= 1;
-                let opened = key.open_in_place(nonce(), Aad::empty(), &mut sealed);
-                black_box(opened.expect("right tag").len())
-            });
-        });
-    }
-}
-
-/// Zeros, and the tags of zeros and of what they decrypt to, each taken as ciphertext.
-#[cfg(feature = "other-libraries")]
-fn flipping(size: usize, seal: impl Fn(&mut [u8]) -> [u8; 16]) -> (Vec<u8>, [[u8; 16]; 2]) {
-    let mut data = vec![0; size];
-    let of_key_stream = seal(&mut data);
-    let of_zeros = seal(&mut data);
-    (data, [of_zeros, of_key_stream])
-}
-
-#[cfg(not(feature = "other-libraries"))]
-fn other_libraries(_: &mut Criterion) {}
-
 criterion_group! {
     name = benches;
     config = Criterion::default()
         .sample_size(20)
         .warm_up_time(Duration::from_millis(100))
         .measurement_time(Duration::from_millis(300));
-    targets = updates, messages, fragments, frames, setup, threads, other_libraries
+    targets = updates, messages, fragments, frames, setup, threads
 }
 criterion_main!(benches);

@@ -25,14 +25,20 @@ pub const PARTS: &[Part] = &[
     ("lints", "clippy, warnings are errors"),
     ("docs", "rustdoc, warnings are errors"),
     ("build", "compile the tests"),
-    ("parallel", "tests that leave the CPUs to each other"),
-    ("running", "live targets that need the CPUs"),
+    (
+        "parallel",
+        "unit and integration tests, live targets that sleep",
+    ),
+    ("running", "live targets that need the CPUs, one at a time"),
 ];
 
 /// Parts that run with `--full`.
 pub const LONG_PARTS: &[Part] = &[
-    ("long-parallel", "all engines, 50 kills, exact splits"),
-    ("long-running", "all engines, exact splits"),
+    (
+        "long-parallel",
+        "ignored tests: all engines, 50 kills, exact splits",
+    ),
+    ("long-running", "ignored tests: all engines, exact splits"),
     ("benches", "clippy of the benchmarks"),
     (
         "dist",

@@ -34,7 +34,7 @@ wcprof-testkit: wcprof-types wcprof-trace
 msgr-crypto-ffi:
 msgr-crypto: wcprof-text msgr-crypto-ffi
 wcprof: *
-wcprof-benches: dwarf-stream wcprof-types wcprof-unwind wcprof-trace wcprof-symbols msgr-crypto-ffi msgr-crypto
+wcprof-benches: msgr-crypto-ffi msgr-crypto
 wcprof-fuzz: itanium-demangle dwarf-stream wcprof-types wcprof-host wcprof-perf wcprof-capture wcprof-unwind \
     wcprof-trace wcprof-symbols wcprof-profile wcprof-findings wcprof-import wcprof-report msgr-crypto
 xtask: wcprof-testkit

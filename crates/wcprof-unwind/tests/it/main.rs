@@ -1,9 +1,7 @@
 //! Unwinding of real and of hostile code.
 #![forbid(unsafe_code)]
 
-#[path = "../common/mod.rs"]
 mod common;
-
 mod hostile;
 mod jit;
 mod real_code;

@@ -1,7 +1,5 @@
 //! Builds the fixture, runs one of its scenarios, and loads what it dumped.
 
-#![allow(dead_code)] // Each test binary uses a part.
-
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
