@@ -8,6 +8,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, ClockNanosleepFlags, clock_nanosleep};
 use nix::unistd::Pid;
+use wcprof_host::open::closing_cpu_ns;
 use wcprof_host::work_cpu_ns;
 
 /// The word at an offset; beyond the end it reads as 0.
@@ -47,7 +48,7 @@ pub(crate) struct OwnCpu {
 /// CPU time that is limited so far, for the thread that samples.
 pub(crate) fn limited_cpu() -> OwnCpu {
     OwnCpu {
-        ticks: work_cpu_ns() + RECORDING_NS.load(Ordering::Relaxed),
+        ticks: work_cpu_ns() + closing_cpu_ns() + RECORDING_NS.load(Ordering::Relaxed),
         lumps: LUMPS_NS.load(Ordering::Relaxed),
     }
 }

@@ -21,7 +21,7 @@ const MAX_CODE_BYTES: usize = 160 << 20;
 const MAX_WAIT_NS: u64 = 20_000_000_000;
 const REST: u64 = 10;
 /// A file that is there at once takes less, ns.
-const QUICK_NS: u64 = 10_000_000;
+const QUICK_NS: u64 = 30_000_000;
 
 /// How long files that may come from a server are waited for.
 #[derive(Debug, Default)]

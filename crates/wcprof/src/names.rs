@@ -64,7 +64,11 @@ impl ModuleFiles for Recorded<'_> {
             files.find_map(|files| files.module(start, module.build_id.as_ref()))
         };
         match module.start.and_then(handle) {
-            Some(Handle::File(file)) => Ok(ModuleFile::File(file.clone())),
+            // Where it hangs in closing it, a child does, too, and that is known here.
+            Some(Handle::File(file)) => {
+                let file = file.duplicate().map(ModuleFile::File);
+                file.map_err(|e| NoFile::from(e).at(&module.path))
+            }
             Some(Handle::Bytes(bytes)) => Ok(ModuleFile::Bytes(bytes.clone())),
             // It could not be opened while recording; the file of that name here is used only if
             // its build-id says that it is the same.

@@ -6,6 +6,7 @@
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -13,33 +14,65 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{AtFlags, StatxFlags, statx};
 
 use super::reason::NoFile;
+use crate::clock::thread_cpu_ns;
 use crate::deadline::note_unclosed;
 use crate::procfs::read_file;
 use crate::sys::keep_capabilities;
 
 /// Files of one mount that may wait to be closed: beyond this no more are opened there.
 const MAX_WAITING: usize = 256;
-/// Mounts with such files, each of which has a thread: beyond this none are opened on any.
+/// Mounts with such files: beyond this none are opened on any that may ask a server.
 const MAX_MOUNTS: usize = 64;
-/// What is only slow makes room within this.
+/// What is only slow closes a file within this. A thread without work stays as long.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// For so long nobody waits for room once more.
+const PAUSE: Duration = Duration::from_secs(10);
 const STACK_SIZE: usize = 64 << 10;
 
-/// Files that are to be closed, by mount.
-static CLOSING: Mutex<BTreeMap<u64, Waiting>> = Mutex::new(BTreeMap::new());
-/// One of them is closed.
-static CLOSED: Condvar = Condvar::new();
+/// What waits for each other when it is closed: files of a mount, or handles on it (`O_PATH`), for which no server is asked.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Queue {
+    mount: u64,
+    is_of_handles: bool,
+}
 
 #[derive(Debug, Default)]
 struct Waiting {
     files: Vec<File>,
+    /// When the thread began to close one of them.
+    since: Option<Instant>,
     has_thread: bool,
+    has_more: Arc<Condvar>,
 }
 
-fn closing() -> MutexGuard<'static, BTreeMap<u64, Waiting>> {
+impl Waiting {
+    fn len(&self) -> usize {
+        self.files.len() + usize::from(self.since.is_some())
+    }
+}
+
+#[derive(Debug)]
+struct Closing {
+    queues: BTreeMap<Queue, Waiting>,
+    /// When somebody waited for room in vain.
+    was_full: Option<Instant>,
+}
+
+static CLOSING: Mutex<Closing> = Mutex::new(Closing {
+    queues: BTreeMap::new(),
+    was_full: None,
+});
+/// One more is closed.
+static CLOSED: Condvar = Condvar::new();
+/// CPU time of the threads that close, ns.
+static CPU_NS: AtomicU64 = AtomicU64::new(0);
+
+fn closing() -> MutexGuard<'static, Closing> {
     CLOSING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -56,6 +89,13 @@ impl Room {
         let more = |taken: u64| taken.checked_add(bytes).filter(|all| *all <= most);
         let taken = of.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         taken.ok().map(|_| Self { of, bytes })
+    }
+
+    /// Gives back what is not needed.
+    pub(super) fn shrink(&mut self, bytes: u64) {
+        let more = self.bytes.saturating_sub(bytes);
+        self.of.fetch_sub(more, Ordering::Relaxed);
+        self.bytes -= more;
     }
 }
 
@@ -74,7 +114,7 @@ pub struct TargetFile(Arc<Inner>);
 struct Inner {
     file: ManuallyDrop<File>,
     /// `None` for a file of wcprof's own, which asks nobody.
-    mount: Option<u64>,
+    queue: Option<Queue>,
     _room: Option<Room>,
 }
 
@@ -89,27 +129,52 @@ impl TargetFile {
         Self::new(file, None, Some(room))
     }
 
-    fn new(file: File, mount: Option<u64>, room: Option<Room>) -> Self {
+    /// A file on this mount.
+    pub(super) fn on(mount: u64, file: impl Into<File>) -> Self {
+        let is_of_handles = false;
+        let queue = Queue {
+            mount,
+            is_of_handles,
+        };
+        Self::new(file.into(), Some(queue), None)
+    }
+
+    /// What stands for a file or a folder.
+    pub(super) fn handle(handle: impl Into<File>) -> Self {
+        let handle = handle.into();
+        let queue = Queue {
+            mount: mount_id(&handle),
+            is_of_handles: true,
+        };
+        Self::new(handle, Some(queue), None)
+    }
+
+    fn new(file: File, queue: Option<Queue>, room: Option<Room>) -> Self {
         Self(Arc::new(Inner {
             file: ManuallyDrop::new(file),
-            mount,
+            queue,
             _room: room,
         }))
     }
 
-    /// Which mount it is on, if it is not wcprof's own. Where that is not known, it has one of its own.
+    /// Another descriptor of it, which is closed by itself.
+    ///
+    /// # Errors
+    /// Those of `dup(2)`.
+    pub fn duplicate(&self) -> io::Result<Self> {
+        Ok(Self::new(self.try_clone()?, self.0.queue, None))
+    }
+
+    /// Which mount it is on, if it is not wcprof's own.
     pub(super) fn mount(&self) -> Option<u64> {
-        self.0.mount
+        self.0.queue.map(|queue| queue.mount)
     }
 }
 
 impl<F: Into<File>> From<F> for TargetFile {
     fn from(file: F) -> Self {
-        static UNKNOWN: AtomicU64 = AtomicU64::new(u64::MAX);
         let file = file.into();
-        let mount = mount_id(&file);
-        let mount = mount.unwrap_or_else(|| UNKNOWN.fetch_sub(1, Ordering::Relaxed));
-        Self::new(file, Some(mount), None)
+        Self::on(mount_id(&file), file)
     }
 }
 
@@ -137,32 +202,59 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // SAFETY: taken once.
         let file = unsafe { ManuallyDrop::take(&mut self.file) };
-        if let Some(mount) = self.mount {
-            close(mount, file);
+        if let Some(queue) = self.queue {
+            close(queue, file);
         }
     }
 }
 
-fn is_full(closing: &BTreeMap<u64, Waiting>, mount: Option<u64>) -> bool {
-    let waiting = mount.and_then(|mount| closing.get(&mount));
-    waiting.is_some_and(|w| w.files.len() >= MAX_WAITING) || closing.len() >= MAX_MOUNTS
+impl Closing {
+    /// Whether no more files of a mount are to be opened: too many of it are not closed, or, where it may ask a server, of too
+    /// many others.
+    fn is_full(&self, mount: u64, is_local: bool) -> bool {
+        let queue = Queue {
+            mount,
+            is_of_handles: false,
+        };
+        let waiting = self.queues.get(&queue).map_or(0, Waiting::len);
+        let busy = self.queues.values().filter(|waiting| waiting.len() > 0);
+        waiting >= MAX_WAITING || (!is_local && busy.count() >= MAX_MOUNTS)
+    }
 }
 
 /// Waits a moment until files on this mount, and on others, come to their end, so that one more can be opened.
-pub(super) fn wait_for_room(mount: Option<u64>) -> Result<(), NoFile> {
-    let is_full = |closing: &mut BTreeMap<u64, Waiting>| is_full(closing, mount);
-    let waited = CLOSED.wait_timeout_while(closing(), PATIENCE, is_full);
-    let (_closing, result) = waited.unwrap_or_else(PoisonError::into_inner);
-    if result.timed_out() {
+pub(super) fn wait_for_room(mount: u64, is_local: bool) -> Result<(), NoFile> {
+    let closing = closing();
+    let patience = match closing.was_full {
+        Some(when) if when.elapsed() < PAUSE => Duration::ZERO,
+        _ => PATIENCE,
+    };
+    let is_full = |closing: &mut Closing| closing.is_full(mount, is_local);
+    let waited = CLOSED.wait_timeout_while(closing, patience, is_full);
+    let (mut closing, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+    if waited.timed_out() {
+        closing.was_full = Some(Instant::now());
         note_unclosed();
         return Err(NoFile::NotClosed);
     }
     Ok(())
 }
 
-/// Whether a file of this mount is being closed.
+/// Whether a file of this mount has been closed for a while.
 pub(super) fn is_closing(mount: u64) -> bool {
-    closing().contains_key(&mount)
+    let is_of_handles = false;
+    let queue = Queue {
+        mount,
+        is_of_handles,
+    };
+    let closing = closing();
+    let since = closing.queues.get(&queue).and_then(|w| w.since);
+    since.is_some_and(|since| since.elapsed() > PATIENCE)
+}
+
+/// CPU time that closing has taken so far, ns.
+pub fn closing_cpu_ns() -> u64 {
+    CPU_NS.load(Ordering::Relaxed)
 }
 
 /// Starts the thread that starts the others. It gives way to nobody, as those that look up names do, and has no privilege that is
@@ -192,55 +284,88 @@ fn start_all(wanted: &Receiver<()>) -> ! {
     }
 }
 
-/// Starts a thread for each mount that needs one. Gives whether that was possible.
+/// Starts a thread for each queue that needs one. Gives whether that was possible.
 fn start_threads() -> bool {
-    let mut closing = closing();
-    for (&mount, waiting) in closing.iter_mut().filter(|(_, w)| !w.has_thread) {
+    let mut wanted = Vec::new();
+    for (queue, waiting) in &mut closing().queues {
+        if !std::mem::replace(&mut waiting.has_thread, true) {
+            wanted.push(*queue);
+        }
+    }
+    let mut is_done = true;
+    for queue in wanted {
         let thread = thread::Builder::new().name("wcprof-closes".to_owned());
         let thread = thread.stack_size(STACK_SIZE);
-        waiting.has_thread = thread.spawn(move || close_all(mount)).is_ok();
+        if thread.spawn(move || close_all(queue)).is_err() {
+            is_done = false;
+            let mut closing = closing();
+            closing.queues.entry(queue).or_default().has_thread = false;
+        }
     }
-    closing.values().all(|waiting| waiting.has_thread)
+    is_done
 }
 
-fn close(mount: u64, file: File) {
+fn close(queue: Queue, file: File) {
     let mut closing = closing();
-    let waiting = closing.entry(mount).or_default();
+    let waiting = closing.queues.entry(queue).or_default();
     waiting.files.push(file);
-    if waiting.has_thread {
-        return;
-    }
+    waiting.has_more.notify_one();
+    let has_thread = waiting.has_thread;
     drop(closing);
-    if prepare().is_none_or(|starter| starter.send(()).is_err()) {
+    if !has_thread && prepare().is_none_or(|starter| starter.send(()).is_err()) {
         start_threads();
     }
 }
 
-fn close_all(mount: u64) {
+fn close_all(queue: Queue) {
+    let mut cpu = 0;
+    let mut closing = closing();
     loop {
-        let mut closing = closing();
-        let file = closing.get_mut(&mount).and_then(|w| w.files.pop());
-        if file.is_none() {
-            closing.remove(&mount);
+        let waiting = closing.queues.entry(queue).or_default();
+        if let Some(file) = waiting.files.pop() {
+            waiting.since = Some(Instant::now());
+            drop(closing);
+            drop(file);
+            let now = thread_cpu_ns();
+            CPU_NS.fetch_add(now - std::mem::replace(&mut cpu, now), Ordering::Relaxed);
+            closing = self::closing();
+            closing.queues.entry(queue).or_default().since = None;
+            CLOSED.notify_all();
+            continue;
         }
-        drop(closing);
-        CLOSED.notify_all();
-        let Some(file) = file else { return };
-        drop(file);
+        let has_more = Arc::clone(&waiting.has_more);
+        let is_empty = |closing: &mut Closing| closing.queues[&queue].files.is_empty();
+        let waited = has_more.wait_timeout_while(closing, PATIENCE, is_empty);
+        let (now, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        closing = now;
+        if waited.timed_out() {
+            closing.queues.remove(&queue);
+            return;
+        }
     }
 }
 
-/// Which mount a file is on. Its file system is not asked.
-pub(super) fn mount_id(file: &impl AsFd) -> Option<u64> {
+/// Which mount a file is on; 0 where nothing tells.
+pub(super) fn mount_id(file: &impl AsFd) -> u64 {
     let file = file.as_fd();
-    let info = read_file(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;
-    let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
-    id.trim().parse().ok()
+    let by_proc = || {
+        let info = read_file(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;
+        let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
+        id.trim().parse().ok()
+    };
+    // Most file systems answer this without their server, but 9p asks it.
+    let by_call = || {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let stat = statx(file, c"", flags, StatxFlags::MNT_ID).ok()?;
+        let is_known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::MNT_ID);
+        is_known.then_some(stat.stx_mnt_id)
+    };
+    by_proc().or_else(by_call).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::{self, Read, Write};
+    use std::io::{Read, Write};
     use std::os::fd::OwnedFd;
 
     use super::*;
@@ -248,10 +373,8 @@ mod tests {
     /// Check that a file is closed when its last owner has gone, and that one beside many which are not is not to be opened.
     #[test]
     fn closed() {
-        // Of a mount that no other test uses.
         let (reader, writer) = io::pipe().unwrap();
         let mut reader = File::from(OwnedFd::from(reader));
-        let mount = mount_id(&reader).unwrap();
         let file = TargetFile::from(OwnedFd::from(writer));
         let copy = file.clone();
         drop(file);
@@ -260,16 +383,36 @@ mod tests {
         let mut text = String::new();
         reader.read_to_string(&mut text).unwrap();
         assert_eq!(text, "open");
-        while is_closing(mount) {
-            thread::yield_now();
-        }
-        let files = (0..MAX_WAITING).map(|_| reader.try_clone().unwrap());
-        let files = files.collect();
-        let has_thread = true;
-        closing().insert(mount, Waiting { files, has_thread });
-        assert!(is_full(&closing(), Some(mount)));
-        close_all(mount);
-        wait_for_room(Some(mount)).unwrap();
-        assert!(!is_closing(mount));
+        assert!(closing_cpu_ns() > 0);
+        let files = |n: usize| (0..n).map(|_| reader.try_clone().unwrap()).collect();
+        let waiting = |n: usize| Waiting {
+            files: files(n),
+            has_thread: true,
+            ..Waiting::default()
+        };
+        let queue = |mount: u64| Queue {
+            mount,
+            is_of_handles: false,
+        };
+        let mut closing = Closing {
+            queues: (0..MAX_MOUNTS as u64 - 1)
+                .map(|mount| (queue(mount), waiting(1)))
+                .collect(),
+            was_full: None,
+        };
+        assert!(!closing.is_full(0, false));
+        closing.queues.insert(queue(1), waiting(MAX_WAITING));
+        assert!(closing.is_full(1, true) && !closing.is_full(0, true));
+        closing.queues.insert(queue(99), waiting(1));
+        assert!(closing.is_full(0, false) && !closing.is_full(0, true));
+    }
+
+    /// Check that both ways lead to the same mount, also where no file can be opened.
+    #[test]
+    fn mounts() {
+        let file = tempfile::tempfile().unwrap();
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let stat = statx(&file, c"", flags, StatxFlags::MNT_ID).unwrap();
+        assert_eq!(stat.stx_mnt_id, mount_id(&file));
     }
 }

@@ -108,7 +108,7 @@ impl LiveFiles {
         (root != (own.dev(), own.ino())).then_some(root)
     }
 
-    /// Whether the file is on a network file system or FUSE, as far as is known.
+    /// Whether the file is on a network file system or FUSE, or on one of which nothing is known.
     pub fn may_hang(&self, mapping: &Mapping) -> bool {
         self.mount(mapping) == Some(Mount::Remote)
     }
@@ -174,7 +174,7 @@ impl LiveFiles {
     pub fn hold(&self, mapping: &Mapping) -> Result<HeldFile, OpenError> {
         let path = mapping.path.clone();
         if let Some(handle) = self.handle(mapping) {
-            let held = Held::Handle(handle.into());
+            let held = Held::Handle(TargetFile::handle(handle));
             return Ok(HeldFile { held, path });
         }
         let opened = self.open_by_name(mapping).map_err(|e| e.at(&path))?;
@@ -188,7 +188,7 @@ impl LiveFiles {
     /// As [`Self::open_mapping`].
     pub fn open_held(&self, file: &HeldFile) -> Result<TargetFile, OpenError> {
         let opened = match &file.held {
-            Held::File(held) => Ok(held.clone()),
+            Held::File(held) => held.duplicate().map_err(NoFile::from),
             Held::Handle(handle) => {
                 let handle = handle.clone();
                 let opened = self.look_up(move || Ok(handle));
@@ -330,10 +330,11 @@ fn open<H: AsFd>(
         let handle = find()?;
         // What it is now: a device can be another one's since the mounts were read.
         let system = FileSystem::of(&handle)?;
-        wait_for_room(mount_id(&handle))?;
+        let mount = mount_id(&handle);
+        wait_for_room(mount, system.is_local())?;
         let (file, stat) = open_handle(handle)?;
         let identity = FileIdentity::of(&stat, system.is_copied());
-        Ok::<_, NoFile>((TargetFile::from(file), identity))
+        Ok::<_, NoFile>((TargetFile::on(mount, file), identity))
     };
     let (file, identity) = with_deadline(awaited, open).ok_or(NoFile::NoAnswer)??;
     let file = match identity.is_copy {

@@ -20,8 +20,8 @@ mod live;
 mod reason;
 mod regular;
 
-pub use closing::TargetFile;
 pub(crate) use closing::prepare;
+pub use closing::{TargetFile, closing_cpu_ns};
 pub(crate) use in_time::do_in_time;
 pub use in_time::{
     Remote, look_in_time, open_below_in_time, open_regular_in_time, read_code_in_time,

@@ -53,6 +53,9 @@ pub enum NoFile {
     /// A file on FUSE or 9p is only read from a copy, and there is none.
     #[error("it is on FUSE or 9p, and exceeds the limit for copies, or the disk is full")]
     NoCopy,
+    /// The same, as long as others are held.
+    #[error("it is on FUSE or 9p, and copies of other files take all the room for copies")]
+    NoRoom,
     /// Who asks for it is left behind, or nobody asks again so soon.
     #[error("its file system did not answer in time")]
     NoAnswer,
@@ -73,7 +76,7 @@ pub enum NoFile {
 impl NoFile {
     /// Whether there may be an answer later.
     pub fn is_silence(&self) -> bool {
-        matches!(self, Self::NoAnswer | Self::NotClosed)
+        matches!(self, Self::NoAnswer | Self::NotClosed | Self::NoRoom)
     }
 
     /// The error for this path.

@@ -83,7 +83,11 @@ impl Root {
     /// When it is not there, or no folder.
     pub fn new(folder: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Self(open(folder, flags, Mode::empty())?.into()))
+        Ok(Self(TargetFile::handle(open(
+            folder,
+            flags,
+            Mode::empty(),
+        )?)))
     }
 
     /// The root of a live process: `/proc/PID/root`.
@@ -137,7 +141,7 @@ impl Root {
     pub(crate) fn enter(&self, path: &str) -> io::Result<Self> {
         match handle_below(self.0.as_fd(), path, OFlags::DIRECTORY) {
             Err(Errno::LOOP) => {}
-            entered => return Ok(Self(entered?.into())),
+            entered => return Ok(Self(TargetFile::handle(entered?))),
         }
         let (folder, name) = path.rsplit_once('/').unwrap_or((".", path));
         let folder = self.handle(folder)?;

@@ -114,7 +114,10 @@ fn search(tree: &Tree, pid: Pid, mapping: &Mapping, find: Find) -> Option<String
     }
     let files = LiveFiles::new(pid);
     if files.may_hang(mapping) {
-        tree.left_out(&mapping.path, "on a network file system");
+        tree.left_out(
+            &mapping.path,
+            "on a network file system, or on one that wcprof does not know",
+        );
         return None;
     }
     let file = files.open_mapping(mapping).map_err(|e| e.reason);

@@ -45,7 +45,9 @@ pub enum UprobeError {
         reason: String,
     },
     /// On a file system whose server may not answer.
-    #[error("`{0}` is on a network file system or FUSE, which may never answer")]
+    #[error(
+        "`{0}` is on a network file system, FUSE or one that wcprof does not know, which may never answer"
+    )]
     MayHang(String),
     /// The target's file cannot be opened.
     #[error(transparent)]

@@ -150,16 +150,8 @@ pub fn symbolize_confined(
             left = others;
             continue;
         }
-        // One that only does not end closes the same files.
-        let is_known = server
-            .states
-            .iter()
-            .any(|state| state.mounts().iter().any(|mount| mount.is_closing()));
-        note_silence(
-            server.states.iter(),
-            |mount| !is_known || mount.is_closing(),
-            &ended,
-        );
+        // One that only does not end has closed the same files.
+        note_silence(server.states.iter(), Remote::is_closing, &ended);
         match left.iter().filter(|module| module.is_suspect).count() {
             // It had begun with several: one after the other, they show which it is.
             2.. if n_threads > 1 => n_threads = 1,

@@ -65,7 +65,6 @@ const CALLS: &[i64] = &[
     libc::SYS_shutdown,
     libc::SYS_write,
     libc::SYS_fcntl,
-    libc::SYS_fstatfs,
     libc::SYS_set_robust_list,
 ];
 
