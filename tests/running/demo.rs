@@ -4,15 +4,15 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
-use wcprof_trace::{Ending, TraceReader};
+use wcprof_trace::{Ending, FILE_HEADER_BYTES};
 
-use wcprof_testkit::{alone, children, has_capability, printed, skip, text, wcprof, worker};
+use wcprof_testkit::{
+    alone, children, has_capability, printed, read_trace, skip, text, wait_until, wcprof, worker,
+};
 
 const TRACE: &str = "wcprof-demo.wct";
 /// What the demo waits for: rule and pool.
@@ -48,9 +48,7 @@ fn finds_its_hotspots() {
     assert_eq!((traces.len(), graphs.len()), (1, 1));
     let n_files = fs::read_dir(folder.path()).expect("folder exists").count();
     assert_eq!(n_files, 2);
-    let (trace, ending) = TraceReader::open(&traces[0])
-        .and_then(TraceReader::read_all)
-        .expect("trace is readable");
+    let (trace, ending) = read_trace(&traces[0]);
     assert_eq!(ending, Ending::Clean);
     assert!(trace.tables.threads.len() >= 20);
 
@@ -113,21 +111,18 @@ fn long_demo(folder: &Path, is_recording: bool) -> (Child, i32) {
         .stderr(Stdio::piped())
         .spawn()
         .expect("wcprof starts");
-    let begin = Instant::now();
-    loop {
-        let workload = children(worker(&demo)).first().copied();
-        match workload {
-            Some(pid) if !is_recording || is_sampled(folder) => return (demo, pid),
-            _ => {}
-        }
-        assert!(begin.elapsed() < Duration::from_secs(60), "no workload");
-        thread::sleep(Duration::from_millis(5));
-    }
+    let worker = worker(&demo);
+    let workload = wait_until("no workload, or no trace", || {
+        let workload = children(worker).first().copied();
+        workload.filter(|_| !is_recording || is_sampled(folder))
+    });
+    (demo, workload)
 }
 
-/// Whether the trace has more than its first 12 bytes.
+/// Whether the trace has more than its header.
 fn is_sampled(folder: &Path) -> bool {
-    fs::metadata(folder.join(TRACE)).is_ok_and(|trace| trace.len() > 12)
+    let trace = fs::metadata(folder.join(TRACE));
+    trace.is_ok_and(|trace| trace.len() > FILE_HEADER_BYTES as u64)
 }
 
 /// Check that the workload ends when the demo is killed, early or late, and that nothing is left of
@@ -144,14 +139,7 @@ fn workload_ends_with_demo() {
         let output = demo.wait_with_output().expect("demo can be waited for");
         let said = text(&output.stderr);
         assert!(!said.contains("failed to write"), "{said}");
-        let begin = Instant::now();
-        while alive(workload) {
-            assert!(
-                begin.elapsed() < Duration::from_secs(60),
-                "workload goes on"
-            );
-            thread::sleep(Duration::from_millis(5));
-        }
+        wait_until("workload goes on", || (!alive(workload)).then_some(()));
         assert_no_mount();
         assert_no_file(workload);
     }
@@ -168,9 +156,7 @@ fn demo_ends_with_workload() {
     // It may end before anything but idle time was sampled.
     let all_idle = text(&output.stderr).contains("nothing to draw");
     assert!(output.status.success() || all_idle, "{output:?}");
-    let (_, ending) = TraceReader::open(folder.path().join(TRACE))
-        .and_then(TraceReader::read_all)
-        .expect("trace is readable");
+    let (_, ending) = read_trace(&folder.path().join(TRACE));
     assert_eq!(ending, Ending::Clean);
     assert_no_mount();
     assert_no_file(workload);

@@ -1,12 +1,12 @@
 //! That a target does not notice wcprof, nor its sudden end.
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use wcprof_testkit::{
-    Attach, Engine, Mark, Recording, RemoteProcess, StopWatch, Variant, fixture, has_capability,
+    Attach, Engine, Recording, RemoteProcess, StopWatch, Variant, fixture, has_capability,
     interrupt, kill_worker, skip, thread_capabilities, voluntary_switches, wait_for_epoll,
-    wait_for_trace, worker,
+    wait_for_trace, wait_until, worker,
 };
 
 /// Waiting threads are not woken, stopped or traced, and no wait ends with EINTR.
@@ -84,7 +84,11 @@ fn kill_wcprof(engine: Engine, n_rounds: u32) {
         }
         thread::sleep(Duration::from_millis((random >> 33) % 100));
         kill_worker(&mut child);
-        rounds = spins(&mut spinning, &rounds, round);
+        let spins = || {
+            let now = spinning.mark();
+            (now.since(&rounds, "rounds") > 0).then_some(now)
+        };
+        rounds = wait_until(format!("round {round}: the spinner does not spin"), spins);
     }
     for watch in watches {
         watch.assert_untouched();
@@ -97,18 +101,4 @@ fn kill_wcprof(engine: Engine, n_rounds: u32) {
         0,
         "the spinner never waited"
     );
-}
-
-/// Wait until the spinner has got a CPU and spun since `before`.
-fn spins(spinning: &mut RemoteProcess, before: &Mark, round: u32) -> Mark {
-    let begin = Instant::now();
-    loop {
-        let now = spinning.mark();
-        if now.since(before, "rounds") > 0 {
-            return now;
-        }
-        let waited = begin.elapsed() < Duration::from_secs(60);
-        assert!(waited, "round {round}: the spinner does not spin");
-        thread::sleep(Duration::from_millis(5));
-    }
 }

@@ -11,7 +11,7 @@ use wcprof_trace::model::Span;
 
 use wcprof_testkit::{
     Attach, Engine, Recording, RemoteProcess, Variant, fixture, has_capability, interrupt,
-    read_trace, skip, text, wait_for_trace, wait_for_write, worker,
+    read_trace, skip, text, wait_for_trace, worker,
 };
 
 /// Record for ever, do something to the target or to wcprof after a second, and take what comes.
@@ -20,9 +20,7 @@ fn recording_that_ends(
     target: &mut RemoteProcess,
     end: impl FnOnce(&mut RemoteProcess, &Child),
 ) -> Recording {
-    let (child, folder) = Attach::new(engine, target.pid()).seconds(0.0).spawn();
-    wait_for_trace(&folder);
-    wait_for_write(&folder);
+    let (child, folder) = Attach::new(engine, target.pid()).begin();
     end(target, &child);
     Recording::finish(child, folder)
 }
@@ -54,15 +52,10 @@ fn assert_kept(recording: &Recording, reason: &str, comm: &str, function: &str) 
 /// Record a second, give the target a command, and record two more: names are read once a second.
 fn recording_around(engine: Engine, source: &'static str, command: &str) -> Recording {
     let mut target = RemoteProcess::start(&fixture(source, Variant::NoFramePointers));
-    let (child, folder) = Attach::new(engine, target.pid()).seconds(0.0).spawn();
-    wait_for_trace(&folder);
-    wait_for_write(&folder);
-    target.send_line(command);
-    target.answer("MARK");
-    wait_for_write(&folder);
-    wait_for_write(&folder);
-    interrupt(&child);
-    let recording = Recording::finish(child, folder);
+    let recording = Attach::new(engine, target.pid()).run_around(|| {
+        target.send_line(command);
+        target.answer("MARK");
+    });
     recording.assert_sound(engine);
     recording
 }

@@ -4,23 +4,17 @@ use std::fs;
 use std::process::Command;
 
 use nix::sys::signal::Signal;
-use tempfile::TempDir;
 use wcprof_trace::model::Trace;
 
 use crate::said::Said;
 use wcprof_testkit::{
     Attach, Engine, Recording, RemoteProcess, Variant, fixture, has_capability, interrupt,
-    read_trace, skip, text, thread_ids, wait_for_trace, wait_for_write, wait_until, wcprof, worker,
+    read_trace, skip, text, thread_ids, wait_for_a_second, wait_for_trace, wait_for_write,
+    wait_until, wcprof, worker,
 };
 
 fn start(program: &'static str) -> RemoteProcess {
     RemoteProcess::start(&fixture(program, Variant::NoFramePointers))
-}
-
-/// Wait until a second is recorded of what has begun now.
-fn wait_for_a_second(folder: &TempDir) {
-    wait_for_write(folder);
-    wait_for_write(folder);
 }
 
 /// Observed time of the threads of a process, ns, by its place in the trace.
@@ -91,13 +85,7 @@ pub(crate) fn crowd(engine: Engine) {
 pub(crate) fn one_exits(engine: Engine) {
     let (mut going, staying) = (start("eintr.c"), start("eintr.c"));
     let attach = Attach::new(engine, going.pid()).and(staying.pid());
-    let (child, folder) = attach.seconds(0.0).spawn();
-    wait_for_trace(&folder);
-    wait_for_write(&folder);
-    assert!(going.close().success());
-    wait_for_a_second(&folder);
-    interrupt(&child);
-    let recording = Recording::finish(child, folder);
+    let recording = attach.run_around(|| assert!(going.close().success()));
     recording.assert_sound(engine);
     let (trace, _) = recording.trace();
     let (reason, time) = end_of(&trace, 0).expect("one has left");
@@ -123,14 +111,10 @@ pub(crate) fn one_exits(engine: Engine) {
 pub(crate) fn one_execs(engine: Engine) {
     let (mut changing, staying) = (start("exec.c"), start("eintr.c"));
     let attach = Attach::new(engine, changing.pid()).and(staying.pid());
-    let (child, folder) = attach.seconds(0.0).spawn();
-    wait_for_trace(&folder);
-    wait_for_write(&folder);
-    changing.send_line("EXEC");
-    changing.answer("EXECED");
-    wait_for_a_second(&folder);
-    interrupt(&child);
-    let recording = Recording::finish(child, folder);
+    let recording = attach.run_around(|| {
+        changing.send_line("EXEC");
+        changing.answer("EXECED");
+    });
     recording.assert_sound(engine);
     let (trace, _) = recording.trace();
     assert_eq!(end_of(&trace, 0).map(|(reason, _)| reason), Some("exec"));
@@ -154,21 +138,14 @@ pub(crate) fn children(engine: Engine) {
         parent.answer("MARK");
         pid.expect("a pid") as i32
     };
-    let there = begin("FORK");
+    let mut started = vec![begin("FORK")];
     let attach = Attach::new(engine, pid).flags(&["--children"]);
-    let (child, folder) = attach.seconds(0.0).spawn();
-    wait_for_trace(&folder);
-    wait_for_write(&folder);
-    let forked = begin("FORK");
-    let other = begin("EXEC");
-    wait_for_a_second(&folder);
-    interrupt(&child);
-    let recording = Recording::finish(child, folder);
+    let recording = attach.run_around(|| started.extend(["FORK", "EXEC"].map(begin)));
     recording.assert_sound(engine);
     let (trace, _) = recording.trace();
     let folded = recording.folded();
     let pids: Vec<i32> = trace.tables.processes.iter().map(|p| p.pid.0).collect();
-    for pid in [there, forked, other] {
+    for pid in started {
         assert!(pids.contains(&pid), "{pid} is not among {pids:?}");
     }
     let whole = trace.tables.stats.duration.0 / 1000;

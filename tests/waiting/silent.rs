@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 use wcprof_testkit::{
     Attach, Engine, Recording, RemoteProcess, Variant, fixture, has_capability, interrupt,
-    read_trace, skip, text, wait_for_trace, wait_for_write, wait_until, worker,
+    read_trace, skip, text, wait_for_trace, wait_until, worker,
 };
 use wcprof_trace::Ending;
 
@@ -277,9 +277,7 @@ fn shared_copy() {
             .arg("/tmp/perf-shared.map"),
     );
     let attach = Attach::new(Engine::ProcfsOnly, first.target.pid()).and(second.pid());
-    let (child, folder) = attach.seconds(0.0).spawn();
-    wait_for_trace(&folder);
-    wait_for_write(&folder);
+    let (child, folder) = attach.begin();
     let files = fs::read_dir(format!("/proc/{}/fd", worker(&child))).expect("it runs");
     let links = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
     let copies = links.filter(|link| link.to_string_lossy().contains("wcprof-copy"));

@@ -249,6 +249,25 @@ impl Attach {
         let [before, after] = [begin, end].map(|time| Mark::at(&marks, time));
         (recording, before, after)
     }
+
+    /// Begin to record until interrupted; comes back after a second of the recording.
+    #[track_caller]
+    pub fn begin(self) -> (Child, TempDir) {
+        let (child, folder) = self.seconds(0.0).spawn();
+        wait_for_trace(&folder);
+        wait_for_write(&folder);
+        (child, folder)
+    }
+
+    /// Record a second, let something happen, and record a second of what is so then.
+    #[track_caller]
+    pub fn run_around(self, event: impl FnOnce()) -> Recording {
+        let (child, folder) = self.begin();
+        event();
+        wait_for_a_second(&folder);
+        interrupt(&child);
+        Recording::finish(child, folder)
+    }
 }
 
 /// Whether the machine stood still, so that no share can be checked; prints the skip.
@@ -300,6 +319,13 @@ pub fn wait_for_trace(folder: &TempDir) {
 #[track_caller]
 pub fn wait_for_write(folder: &TempDir) {
     wait_for_more(folder, trace_len(folder));
+}
+
+/// Wait until a second is recorded of what has begun now.
+#[track_caller]
+pub fn wait_for_a_second(folder: &TempDir) {
+    wait_for_write(folder);
+    wait_for_write(folder);
 }
 
 /// Wait until the trace is longer than this.

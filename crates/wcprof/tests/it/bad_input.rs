@@ -1,17 +1,14 @@
 //! Damaged traces, traces of later versions and files that are none, through what reads traces: a view of
 //! what is whole with a warning, or an error that says what is wrong; never a panic.
 
-use std::path::{Path, PathBuf};
+use crate::support::{fixture, run, text};
 
-/// The smallest trace of a real program.
+/// The smallest trace of a real program, and one of another program.
+const SMALLEST: &str = "qemu-idle.wct";
+const OTHER: &str = "redis-server-load.wct";
+
 fn whole() -> Vec<u8> {
-    std::fs::read(fixture("qemu-idle.wct")).expect("the trace is there")
-}
-
-fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../fixtures/traces")
-        .join(name)
+    std::fs::read(fixture(SMALLEST)).expect("the trace is there")
 }
 
 /// Bytes of a trace before its first block, and of a block's header.
@@ -65,14 +62,12 @@ impl Bench {
     fn run(&self, bytes: &[u8], args: &[&str]) -> (i32, String) {
         let path = self.folder.path().join("bad.wct");
         std::fs::write(&path, bytes).expect("the file is writable");
-        let output = wcprof_testkit::wcprof()
-            .args(args.iter().map(|arg| match *arg {
-                "TRACE" => path.clone(),
-                arg => PathBuf::from(arg),
-            }))
-            .env_remove("DEBUGINFOD_URLS")
-            .output()
-            .expect("the program runs");
+        let path = path.to_str().expect("the path is text");
+        let args: Vec<&str> = args
+            .iter()
+            .map(|arg| if *arg == "TRACE" { path } else { arg })
+            .collect();
+        let output = run(&args);
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         let is_refused = output.status.code() == Some(5);
         assert!(!is_refused || output.stdout.is_empty(), "{args:?}");
@@ -101,8 +96,7 @@ const FIREFOX: &[&str] = &["report", "TRACE", "--format", "firefox", "--idle", "
 #[test]
 fn cut() {
     let (bench, trace) = (Bench::new(), whole());
-    let other = fixture("redis-server-load.wct").display().to_string();
-    let diff = ["diff", "TRACE", &other];
+    let diff = ["diff", "TRACE", OTHER];
     let blocks = blocks(&trace);
     let first = blocks[0].1;
     for len in 0..first {
@@ -126,8 +120,7 @@ fn cut() {
 #[test]
 fn flipped() {
     let (bench, trace) = (Bench::new(), whole());
-    let other = fixture("redis-server-load.wct").display().to_string();
-    let diff = ["diff", &other, "TRACE"];
+    let diff = ["diff", OTHER, "TRACE"];
     let mut n = 0;
     for block in blocks(&trace) {
         let (at, end) = block;
@@ -162,6 +155,8 @@ fn other_files() {
     let mut later = whole();
     later[8] = 77;
     let folded = b"main;f 10\nmain;g 20\n".to_vec();
+    let out = bench.folder.path().join("out.wct").display().to_string();
+    let merge = ["merge", OTHER, "TRACE", "-o", &out];
     for (bytes, words) in [
         (
             later,
@@ -180,10 +175,11 @@ fn other_files() {
             DOCTOR,
             &["diff", "TRACE", "TRACE"],
             &["check", "TRACE"],
+            &merge,
         ] {
             let (code, errors) = bench.run(&bytes, args);
             assert_eq!(code, 5, "{args:?}: {errors}");
-            for word in words {
+            for word in words.into_iter().chain(["bad.wct"]) {
                 assert!(errors.contains(word), "{args:?}: {word:?} in {errors}");
             }
         }
@@ -193,13 +189,6 @@ fn other_files() {
 /// Check that two programs are compared with a warning.
 #[test]
 fn other_program() {
-    let [a, b] = ["qemu-idle.wct", "redis-server-load.wct"].map(fixture);
-    let output = wcprof_testkit::wcprof()
-        .arg("diff")
-        .args([a, b])
-        .output()
-        .expect("the program runs");
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success());
+    let text = text(&["diff", SMALLEST, OTHER]);
     assert!(text.contains("warning: different programs"), "{text}");
 }

@@ -6,16 +6,11 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use wcprof_host::sys::has_users_of_host;
 
+use crate::support::{fixture, run};
+
 /// Memory that processes of the test may have, KiB, and a table that does not fit.
 const MEMORY_KIB: u64 = 256 << 10;
 const TABLE: u64 = 300 << 20;
-
-fn fixture(name: &str) -> String {
-    format!(
-        "{}/../../fixtures/traces/{name}",
-        env!("CARGO_MANIFEST_DIR")
-    )
-}
 
 fn json(output: &Output) -> Value {
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -37,11 +32,7 @@ fn wcprof(args: &[&str]) -> Output {
 /// Check that what holds for any user is in force.
 #[test]
 fn in_force() {
-    let output = wcprof_testkit::wcprof()
-        .args(["check", "--json"])
-        .output()
-        .unwrap();
-    let json = json(&output);
+    let json = json(&run(&["check", "--json"]));
     let checks = json["checks"].as_array().unwrap();
     let line = checks.iter().find(|check| check["id"] == "confinement");
     let detail = line.unwrap()["detail"].as_str().unwrap();

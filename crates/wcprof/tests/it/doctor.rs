@@ -1,32 +1,22 @@
 //! Files of several hosts in, what `wcprof doctor` says of them out. `WCPROF_BLESS=1` writes the
 //! golden files anew.
 
-use crate::support;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/hosts")
-}
+use serde_json::Value;
+use wcprof_testkit::assert_fails;
 
-fn run(args: &[&str]) -> Output {
-    support::command(args).output().expect("the program runs")
-}
-
-#[track_caller]
-fn stdout(args: &[&str]) -> String {
-    support::printed(args, run(args))
-}
+use crate::support::{QEMU, at_root, golden, run, text};
 
 #[track_caller]
 fn findings(json: &str) -> BTreeSet<String> {
-    let json: serde_json::Value = serde_json::from_str(json).expect("valid JSON");
+    let json: Value = serde_json::from_str(json).expect("valid JSON");
     let findings = json["findings"].as_array().expect("a list");
-    let id = |f: &serde_json::Value| f["rule"].as_str().expect("an id").to_owned();
+    let id = |f: &Value| f["rule"].as_str().expect("an id").to_owned();
     findings.iter().map(id).collect()
 }
 
@@ -113,7 +103,7 @@ fn host(file: &Path) -> Host {
 }
 
 fn hosts() -> Vec<Host> {
-    let mut files: Vec<PathBuf> = fs::read_dir(folder())
+    let mut files: Vec<PathBuf> = fs::read_dir(at_root("fixtures/hosts"))
         .expect("the folder of hosts")
         .map(|entry| entry.expect("an entry").path())
         .filter(|path| path.extension().is_some_and(|e| e == "host"))
@@ -127,7 +117,7 @@ impl Host {
         let root = self.root.path().to_str().expect("the path is text");
         let mut args = vec!["doctor", &self.pid, "--root", root];
         args.extend(more);
-        stdout(&args)
+        text(&args)
     }
 }
 
@@ -146,23 +136,14 @@ fn whole_hosts() {
         for word in ["never-shown", "never shown", "AQBx", "c2VjcmV0", "\u{1b}"] {
             assert!(!text.contains(word), "{word:?} in {}:\n{text}", host.name);
         }
-        let path = folder().join(format!("{}.doctor.txt", host.name));
-        if std::env::var_os("WCPROF_BLESS").is_some() {
-            fs::write(&path, &text).expect("the golden file is writable");
-        }
-        let expected = fs::read_to_string(&path).unwrap_or_default();
-        assert!(
-            expected == text,
-            "{} differs; `WCPROF_BLESS=1` accepts:\n{text}",
-            path.display()
-        );
+        golden(&format!("../hosts/{}.doctor.txt", host.name), &text);
     }
 }
 
 /// Check that every check finds something in one host, and rightly nothing in another.
 #[test]
 fn every_check_has_both() {
-    let list = stdout(&["doctor", "--list"]);
+    let list = text(&["doctor", "--list"]);
     let (_, list) = list.split_once("Checks of settings").expect("the list");
     let checks: BTreeSet<&str> = list
         .lines()
@@ -197,7 +178,7 @@ fn saved() {
         let file = host.root.path().join("saved.json");
         let path = file.to_str().expect("the path is text");
         let live = host.doctor(&["--json", "--save-snapshot", path]);
-        assert_eq!(stdout(&["doctor", "--json", path]), live);
+        assert_eq!(text(&["doctor", "--json", path]), live);
         let text = fs::read_to_string(&file).expect("the snapshot is readable");
         for secret in ["never-shown", "never shown", "AQBx", "c2VjcmV0"] {
             assert!(
@@ -243,37 +224,27 @@ fn live() {
     let output = child.0.stdout.as_mut().expect("a pipe");
     output.read_exact(&mut answer).expect("cat answers");
     let pid = child.0.id().to_string();
-    let found = findings(&stdout(&["doctor", &pid, "--json"]));
+    let found = findings(&text(&["doctor", &pid, "--json"]));
     assert!(found.contains("allocator-not-effective"), "{found:?}");
     assert!(!found.iter().any(|id| id.starts_with("qemu-")), "{found:?}");
     // Rust programs bind all symbols when they start.
     let me = std::process::id().to_string();
-    let text = stdout(&["doctor", &me, "--all"]);
+    let text = text(&["doctor", &me, "--all"]);
     assert!(text.contains("malloc is that of libc.so.6"), "{text}");
 }
 
 /// Check wrong input: no process, no snapshot, a trace without one, a folder, nothing.
 #[test]
 fn refused() {
-    let code = |args: &[&str]| {
-        let output = run(args);
-        assert!(output.stdout.is_empty());
-        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!errors.contains("panicked"), "{errors}");
-        (output.status.code(), errors)
-    };
-    assert_eq!(code(&["doctor", "2147483647"]).0, Some(3));
-    assert_eq!(code(&["doctor"]).0, Some(2));
-    let old = folder().join("../traces/qemu-librbd-writeback.wct");
-    let old = old.to_str().expect("the path is text");
-    let output = run(&["doctor", old]);
+    assert_fails(&run(&["doctor", "2147483647"]), 3, &[]);
+    assert_fails(&run(&["doctor"]), 2, &[]);
+    let output = run(&["doctor", QEMU]);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
     assert!(errors.contains("older wcprof"), "{errors}");
     let empty = tempfile::NamedTempFile::new().expect("a file");
     fs::write(empty.path(), "{\"schema\":\"other\"}").expect("the file is writable");
     let path = empty.path().to_str().expect("the path is text");
-    let (status, errors) = code(&["doctor", path]);
-    assert!(status == Some(5) && errors.contains("schema"), "{errors}");
-    assert_eq!(code(&["doctor", "/"]).0, Some(1));
+    assert_fails(&run(&["doctor", path]), 5, &["schema"]);
+    assert_fails(&run(&["doctor", "/"]), 1, &[]);
 }

@@ -1,23 +1,13 @@
 //! The trace format: a frozen file of each version, and the reader in Python that its description comes with.
 
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use wcprof_testkit::skip;
 
-use crate::support;
+use crate::support::{at_root, run, text};
 
-fn at_root(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../..")
-        .join(path)
-}
-
-fn report(trace: &Path, flags: &[&str]) -> String {
-    let trace = trace.to_str().expect("the path is text");
-    let args = [&["report", trace], flags].concat();
-    let output = support::command(&args).output();
-    support::printed(&args, output.expect("the program runs"))
+fn report(trace: &str, flags: &[&str]) -> String {
+    text(&[&["report", trace], flags].concat())
 }
 
 /// Check that the frozen file of each version, all of the same recording, is read as it was when the version came out.
@@ -81,8 +71,7 @@ fn damaged() {
         bad[at + HEADER_BYTES] ^= 1;
         std::fs::write(&path, &bad).expect("the folder is writable");
         let stderr = |flags: &[&str]| {
-            let args = [&["report", trace], flags].concat();
-            let output = support::command(&args).output().expect("the program runs");
+            let output = run(&[&["report", trace], flags].concat());
             assert!(output.status.success(), "{output:?}");
             String::from_utf8_lossy(&output.stderr).into_owned()
         };

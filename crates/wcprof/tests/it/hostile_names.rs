@@ -5,7 +5,7 @@ use std::path::Path;
 use wcprof_trace::model::{SymbolTable, Trace};
 use wcprof_trace::{TraceReader, TraceWriter};
 
-use crate::traces::{OSD, fixtures, wcprof};
+use crate::support::{OSD, fixture, run};
 
 /// What each of them tries: to drive the terminal, to reorder what is beside it, to end a line, a field or an
 /// element, to execute, to be a formula or a format.
@@ -58,7 +58,7 @@ fn name(number: usize) -> String {
 
 /// A recording in which a target chose every name.
 fn hostile() -> Trace {
-    let reader = TraceReader::open(fixtures().join(OSD)).expect("the fixture can be read");
+    let reader = TraceReader::open(fixture(OSD)).expect("the fixture can be read");
     let mut trace = reader.read_all().expect("the fixture can be read").0;
     let tables = &mut trace.tables;
     for (number, process) in tables.processes.iter_mut().enumerate() {
@@ -122,7 +122,7 @@ fn is_harmful(c: char) -> bool {
 
 #[track_caller]
 fn harmless(args: &[&str]) -> String {
-    let output = wcprof(args);
+    let output = run(args);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{args:?}: {said}");
     for text in [&output.stdout, &output.stderr] {

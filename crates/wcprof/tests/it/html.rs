@@ -3,34 +3,14 @@
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-const OSD: &str = "ceph-osd-secure-randread.wct";
+use crate::support::{OSD, json, run, text};
+
 const MAX_BYTES: usize = 5_000_000;
-
-fn wcprof(args: &[&str]) -> Output {
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/traces");
-    wcprof_testkit::wcprof()
-        .args(args)
-        .current_dir(fixtures)
-        .env_remove("DEBUGINFOD_URLS")
-        .output()
-        .expect("the program runs")
-}
-
-fn text(args: &[&str]) -> String {
-    let output = wcprof(args);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{args:?}: {errors}");
-    String::from_utf8(output.stdout).expect("output is text")
-}
-
-fn json(args: &[&str]) -> Value {
-    serde_json::from_str(&text(args)).expect("valid JSON")
-}
 
 /// The data of a page.
 fn data(flags: &[&str]) -> Value {
@@ -130,7 +110,7 @@ fn filters() {
     let callers = data(&["--callers-of", "futex_wait"]);
     assert_eq!(callers["view"]["around"][0], "futex_wait");
     assert!(callers["inverted"].is_null());
-    let nothing = wcprof(&[
+    let nothing = run(&[
         "report",
         OSD,
         "--format",

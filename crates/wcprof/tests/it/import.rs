@@ -1,31 +1,13 @@
 //! What other profilers left, through `import` and what reads traces.
 
-use crate::support;
-
 use std::path::{Path, PathBuf};
-use std::process::Output;
+
+use wcprof_testkit::assert_fails;
+
+use crate::support::{OSD, at_root, json, run, text};
 
 fn perf_data(name: &str) -> String {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wcprof-import/tests/fixtures");
-    folder.join(name).display().to_string()
-}
-
-fn run(args: &[&str]) -> Output {
-    support::command(args).output().expect("the program runs")
-}
-
-/// What a command that succeeds prints.
-#[track_caller]
-fn wcprof(args: &[&str]) -> String {
-    support::printed(args, run(args))
-}
-
-/// The exit code of a command that fails, and its errors.
-fn fails(args: &[&str]) -> (Option<i32>, String) {
-    let output = run(args);
-    assert!(!output.status.success(), "{args:?} succeeded");
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    (output.status.code(), errors)
+    at_root(&format!("crates/wcprof-import/tests/fixtures/{name}"))
 }
 
 struct Folder(tempfile::TempDir);
@@ -50,7 +32,7 @@ impl Folder {
     fn import(&self, file: &str, more: &[&str]) -> String {
         let name = Path::new(file).file_name().expect("a name");
         let trace = self.path(&format!("{}.wct", name.display()));
-        wcprof(&[&["import", file, "-o", &trace], more].concat());
+        text(&[&["import", file, "-o", &trace], more].concat());
         trace
     }
 }
@@ -62,14 +44,11 @@ const UWPMP: &str = "Thread 991 (tp_osd_tp) - 100 samples\n\
 #[test]
 fn folded_comes_back() {
     let folder = Folder::new();
-    let trace = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../fixtures/traces/ceph-osd-secure-randread.wct");
-    let trace = trace.display().to_string();
-    let folded = wcprof(&["report", &trace, "--format", "folded", "--by", "thread"]);
+    let folded = text(&["report", OSD, "--format", "folded", "--by", "thread"]);
     assert!(folded.lines().count() > 100);
     let imported = folder.import(&folder.write("stacks.folded", &folded), &[]);
     let args = ["report", &imported, "--format", "folded", "--by", "thread"];
-    assert_eq!(wcprof(&args), folded);
+    assert_eq!(text(&args), folded);
 }
 
 /// Check that uwpmp's text comes back as it was, and that its blocked calls are states.
@@ -77,11 +56,11 @@ fn folded_comes_back() {
 fn uwpmp_comes_back() {
     let folder = Folder::new();
     let trace = folder.import(&folder.write("old.txt", UWPMP), &[]);
-    let again = wcprof(&["report", &trace, "--format", "uwpmp"]);
+    let again = text(&["report", &trace, "--format", "uwpmp"]);
     assert_eq!(again.trim(), UWPMP.trim());
-    let text = wcprof(&["report", &trace, "--idle", "show"]);
-    assert!(text.contains("unknown 40.0 %"), "{text}");
-    assert!(text.contains("imported from uwpmp"), "{text}");
+    let tree = text(&["report", &trace, "--idle", "show"]);
+    assert!(tree.contains("unknown 40.0 %"), "{tree}");
+    assert!(tree.contains("imported from uwpmp"), "{tree}");
 }
 
 /// Check that a `perf.data` with samples and switches gives threads, states and the duration, in every
@@ -90,18 +69,17 @@ fn uwpmp_comes_back() {
 fn perf() {
     let folder = Folder::new();
     let trace = folder.import(&perf_data("both.data"), &["--raw"]);
-    let text = wcprof(&["report", &trace, "--by", "thread", "--idle", "show"]);
+    let tree = text(&["report", &trace, "--by", "thread", "--idle", "show"]);
     for part in [
         "spin (pid 1000)",
         "burner/1001",
         "sleeper/1002",
         "imported from perf.data",
     ] {
-        assert!(text.contains(part), "{part} in {text}");
+        assert!(tree.contains(part), "{part} in {tree}");
     }
-    let json: serde_json::Value =
-        serde_json::from_str(&wcprof(&["report", &trace, "--json"])).expect("JSON");
-    let states = &json["headline"]["states_ns"];
+    let report = json(&["report", &trace, "--json"]);
+    let states = &report["headline"]["states_ns"];
     for state in ["on-cpu", "runnable", "blocked"] {
         assert!(
             states[state].as_u64() > Some(1_000_000),
@@ -118,13 +96,13 @@ fn perf() {
         "csv",
     ] {
         assert!(
-            !wcprof(&["report", &trace, "--format", format]).is_empty(),
+            !text(&["report", &trace, "--format", format]).is_empty(),
             "{format}"
         );
     }
-    wcprof(&["report", &trace, "--functions"]);
-    wcprof(&["doctor", &trace]);
-    wcprof(&["check", &trace]);
+    text(&["report", &trace, "--functions"]);
+    text(&["doctor", &trace]);
+    text(&["check", &trace]);
 }
 
 /// Check that what is given as another format, is none, or is the output is refused with what to do.
@@ -168,19 +146,12 @@ fn refused() {
             ["failed to import", "no such file"],
         ),
     ] {
-        let (found, errors) = fails(&[&["import", file, "-o", &out], more].concat());
-        assert_eq!(found, Some(code), "{file}: {errors}");
-        for word in words {
-            assert!(errors.contains(word), "{word:?} in {errors}");
-        }
+        let output = run(&[&["import", file, "-o", &out], more].concat());
+        assert_fails(&output, code, &words);
         assert!(!Path::new(&out).exists(), "{file} left a trace");
     }
-    let (code, errors) = fails(&["import", &text, "-o", &text]);
-    assert_eq!(
-        (code, errors.contains("the same")),
-        (Some(2), true),
-        "{errors}"
-    );
+    let output = run(&["import", &text, "-o", &text]);
+    assert_fails(&output, 2, &["the same"]);
 }
 
 /// Check that old evidence is compared, and that the programs differ is said.
@@ -190,11 +161,11 @@ fn compared() {
     let before = folder.import(&perf_data("cpu-clock.data"), &["--raw"]);
     let same = folder.import(&perf_data("both.data"), &["--raw"]);
     let other = folder.import(&folder.write("old.txt", UWPMP), &[]);
-    let text = wcprof(&["diff", &before, &same]);
-    assert!(!text.contains("different programs"), "{text}");
-    let text = wcprof(&["diff", &before, &other]);
+    let found = text(&["diff", &before, &same]);
+    assert!(!found.contains("different programs"), "{found}");
+    let found = text(&["diff", &before, &other]);
     assert!(
-        text.contains("different programs") && text.contains("imported from uwpmp"),
-        "{text}"
+        found.contains("different programs") && found.contains("imported from uwpmp"),
+        "{found}"
     );
 }

@@ -1,11 +1,6 @@
 //! The command on saved traces and files.
 #![forbid(unsafe_code)]
 
-#[path = "../support/mod.rs"]
-mod support;
-#[path = "../support/traces.rs"]
-mod traces;
-
 mod bad_input;
 mod check;
 mod confined;
@@ -18,5 +13,6 @@ mod import;
 mod outputs;
 mod replay;
 mod store;
+mod support;
 mod symbols;
 mod views;

@@ -1,32 +1,20 @@
 //! Where output goes and where it cannot go: over a trace that is read, to readers that have gone, to
 //! places that cannot be written; and what is said when there is nothing to print.
 
-use crate::support;
-use crate::traces;
-
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::{Command, Stdio};
 
-use traces::{OSD, QEMU, fixtures, wcprof};
+use wcprof_testkit::assert_fails;
 
-#[track_caller]
-fn assert_fails(args: &[&str], code: i32, parts: &[&str]) {
-    let output = wcprof(args);
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{args:?}: {message}");
-    assert!(output.stdout.is_empty(), "{args:?}");
-    for part in parts {
-        assert!(message.contains(part), "{args:?}: {part}: {message}");
-    }
-}
+use crate::support::{OSD, QEMU, command, fixture, run, text};
 
 /// Check that no format takes the place of the trace that it is made of, by whichever path.
 #[test]
 fn trace_is_not_written_over() {
     let folder = tempfile::tempdir().expect("temporary folder");
     let path = |name: &str| folder.path().join(name);
-    fs::copy(fixtures().join(OSD), path("a.wct")).expect("the trace can be copied");
+    fs::copy(fixture(OSD), path("a.wct")).expect("the trace can be copied");
     let before = fs::read(path("a.wct")).expect("it is there");
     symlink("a.wct", path("link.wct")).expect("a link can be made");
     fs::hard_link(path("a.wct"), path("hard.wct")).expect("a link can be made");
@@ -41,14 +29,14 @@ fn trace_is_not_written_over() {
             "--locks",
         ] {
             let args = ["report", &trace, format, "-o", &output];
-            assert_fails(&args, 2, &["is the input", "another file"]);
+            assert_fails(&run(&args), 2, &["is the input", "another file"]);
         }
         for traces in [[trace.as_str(), QEMU], [QEMU, trace.as_str()]] {
             let args = [&["diff"], &traces[..], &["-o", &output]].concat();
-            assert_fails(&args, 2, &["is the input"]);
+            assert_fails(&run(&args), 2, &["is the input"]);
         }
         let args = ["merge", &trace, QEMU, "-o", &output];
-        assert_fails(&args, 2, &["is the input"]);
+        assert_fails(&run(&args), 2, &["is the input"]);
     }
     assert_eq!(fs::read(path("a.wct")).expect("it is there"), before);
 }
@@ -56,13 +44,12 @@ fn trace_is_not_written_over() {
 /// Check that what cannot be written is said with its path, and leaves exit code 1.
 #[test]
 fn places_that_cannot_be_written() {
-    assert_fails(&["report", "none.wct"], 1, &["none.wct"]);
+    assert_fails(&run(&["report", "none.wct"]), 1, &["none.wct"]);
     let full = fs::File::options().write(true).open("/dev/full");
-    let mut command = support::command(&["report", OSD, "--format", "folded"]);
-    command
-        .current_dir(fixtures())
-        .stdout(full.expect("it is there"));
-    let output = command.output().expect("the program runs");
+    let output = command(&["report", OSD, "--format", "folded"])
+        .stdout(full.expect("it is there"))
+        .output()
+        .expect("the program runs");
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{message}");
     assert!(message.contains("No space left"), "{message}");
@@ -70,7 +57,7 @@ fn places_that_cannot_be_written() {
         for (place, why) in [("/proc/none", "No such file"), ("/proc", "directory")] {
             let args = ["report", OSD, format, "-o", place];
             let parts = [&format!("failed to write `{place}`"), why];
-            assert_fails(&args, 1, &parts);
+            assert_fails(&run(&args), 1, &parts);
         }
     }
 }
@@ -81,8 +68,7 @@ fn places_that_cannot_be_written() {
 fn readers_have_gone() {
     let run = |both: bool| {
         let args = ["report", OSD, "--focus", "no_such_function", "--by", "pool"];
-        let mut command = support::command(&args);
-        command.current_dir(fixtures());
+        let mut command = command(&args);
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
         if both {
@@ -101,17 +87,17 @@ fn readers_have_gone() {
         &["--format", "svg"],
         &[],
     ] {
-        let mut command = support::command(&[&["report", OSD], args].concat());
+        let mut command = command(&[&["report", OSD], args].concat());
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
-        let output = command.current_dir(fixtures()).stdout(writer).output();
+        let output = command.stdout(writer).output();
         let output = output.expect("the program runs");
         assert!(
             output.status.success() && output.stderr.is_empty(),
             "{args:?}: {output:?}"
         );
     }
-    let mut command = support::command(&["report", "none.wct"]);
+    let mut command = command(&["report", "none.wct"]);
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     let output = command.stderr(writer).output().expect("the program runs");
@@ -147,7 +133,7 @@ fn nothing_to_show() {
             &["pools of this trace: tp_osd_tp, ", "pools of this trace: "],
         ),
     ] {
-        let output = wcprof(args);
+        let output = run(args);
         let message = String::from_utf8_lossy(&output.stderr);
         let printed = String::from_utf8_lossy(&output.stdout);
         assert_eq!(output.status.code(), Some(0), "{args:?}: {message}");
@@ -158,10 +144,14 @@ fn nothing_to_show() {
         assert!(!printed.contains(": : "), "{args:?}: {printed}");
     }
     let drawn = ["report", OSD, "--format", "svg", "--pools", "none"];
-    assert_fails(&drawn, 1, &["nothing to draw", "pools of this trace: tp_"]);
+    assert_fails(
+        &run(&drawn),
+        1,
+        &["nothing to draw", "pools of this trace: tp_"],
+    );
     // Those that have no time in a state are counted.
     let args = ["report", OSD, "--by", "pool", "--state", "lock"];
-    let printed = support::printed(&args, wcprof(&args));
+    let printed = text(&args);
     assert!(printed.contains("tp_osd_tp: 16 threads"), "{printed}");
     assert!(
         printed.contains(" others have no time that passes"),
@@ -180,7 +170,7 @@ fn negative_numbers() {
         (&["--min-percent", "-1"], ["invalid value '-1'", "0 to 100"]),
         (&["--ops", "-5"], ["invalid value '-5'", "must be 1 to"]),
     ] {
-        assert_fails(&[&["report", OSD], args].concat(), 2, &parts);
+        assert_fails(&run(&[&["report", OSD], args].concat()), 2, &parts);
     }
 }
 
@@ -198,7 +188,7 @@ fn existing_files() {
         let names = ["old", "link", "dangling"];
         for name in names {
             let args = ["report", OSD, format, "-o", &path(name)];
-            assert_fails(&args, 2, &["exists", "hint:", "--force"]);
+            assert_fails(&run(&args), 2, &["exists", "hint:", "--force"]);
         }
         assert!(!folder.path().join("none").exists(), "{format}");
         assert_eq!(fs::read_to_string(path("old")).expect("a file"), "old");
@@ -207,9 +197,9 @@ fn existing_files() {
             let args = ["report", OSD, format, "--force", "-o", &path(name)];
             let status = Command::new("sh")
                 .args(["-c", "umask 0 && exec \"$0\" \"$@\""])
-                .arg(support::command(&[]).get_program())
+                .arg(wcprof_testkit::program())
                 .args(args)
-                .current_dir(fixtures())
+                .current_dir(fixture(""))
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .status();
@@ -228,11 +218,10 @@ fn existing_files() {
 fn standard_output_by_name() {
     for format in ["--tree", "--format=csv"] {
         let args = ["report", OSD, format, "-o", "/dev/stdout"];
-        let printed = wcprof(&args);
+        let printed = run(&args);
         assert!(printed.status.success() && printed.stdout.len() > 1000);
         let mut file = tempfile::tempfile().expect("a file");
-        let status = support::command(&args)
-            .current_dir(fixtures())
+        let status = command(&args)
             .stdout(file.try_clone().expect("a descriptor"))
             .status();
         assert!(status.expect("the program runs").success());
@@ -240,7 +229,7 @@ fn standard_output_by_name() {
         std::io::Seek::rewind(&mut file).expect("a file");
         std::io::Read::read_to_end(&mut file, &mut bytes).expect("a file");
         assert_eq!(bytes, printed.stdout, "{format}");
-        let nothing = wcprof(&["report", OSD, format, "-o", "/dev/null"]);
+        let nothing = run(&["report", OSD, format, "-o", "/dev/null"]);
         assert!(nothing.status.success() && nothing.stdout.is_empty());
     }
 }
@@ -255,13 +244,13 @@ fn parquet() {
         &["--locks", "--slice", "1s"],
     ] {
         let parts = ["--slice is a flag of --format parquet"];
-        assert_fails(&[&["report", OSD], args].concat(), 2, &parts);
+        assert_fails(&run(&[&["report", OSD], args].concat()), 2, &parts);
     }
     let args = ["report", OSD, "--format", "parquet", "--slice", "100ms"];
     if cfg!(not(feature = "parquet")) {
         let parts = ["without --format parquet", "--features parquet"];
-        return assert_fails(&args, 2, &parts);
+        return assert_fails(&run(&args), 2, &parts);
     }
-    let bytes = wcprof(&args).stdout;
+    let bytes = run(&args).stdout;
     assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
 }

@@ -1,50 +1,26 @@
 //! Saved traces of real programs in, views out: what wcprof said of them must not change unnoticed.
 //! `WCPROF_BLESS=1` writes the golden files anew.
 
-use crate::support;
+use serde_json::Value;
+use wcprof_testkit::assert_fails;
 
-use std::path::{Path, PathBuf};
-
-fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../fixtures/traces")
-        .join(name)
-}
-
-#[track_caller]
-fn wcprof(args: &[&str]) -> String {
-    let output = support::command(args).output();
-    support::printed(args, output.expect("the program runs"))
-}
-
-fn golden(name: &str, actual: &str) {
-    let path = fixture(name);
-    if std::env::var_os("WCPROF_BLESS").is_some() {
-        std::fs::write(&path, actual).expect("the golden file is writable");
-    }
-    let expected = std::fs::read_to_string(&path).expect("the golden file exists");
-    assert!(
-        expected == actual,
-        "{} differs; `WCPROF_BLESS=1` accepts:\n{actual}",
-        path.display()
-    );
-}
+use crate::support::{OSD, QEMU, fixture, golden, json, run, text};
 
 /// Every view of a trace that has a golden file.
 fn views(stem: &str) {
-    let trace = fixture(&format!("{stem}.wct"));
-    let trace = trace.to_str().expect("the path is text");
-    golden(&format!("{stem}.doctor.txt"), &wcprof(&["doctor", trace]));
+    let trace = format!("{stem}.wct");
+    let found = text(&["doctor", &trace]);
+    golden(&format!("{stem}.doctor.txt"), &found);
     let tree = [
         "report",
-        trace,
+        &trace,
         "--by",
         "pool",
         "--invert",
         "--min-percent",
         "3",
     ];
-    golden(&format!("{stem}.pools.txt"), &wcprof(&tree));
+    golden(&format!("{stem}.pools.txt"), &text(&tree));
 }
 
 fn findings(stem: &str) -> Vec<String> {
@@ -57,16 +33,10 @@ fn settings(stem: &str) -> Vec<String> {
 }
 
 fn rules_found(kind: &str, stem: &str) -> Vec<String> {
-    let trace = fixture(&format!("{stem}.wct"));
-    let json = wcprof(&[
-        "doctor",
-        "--json",
-        trace.to_str().expect("the path is text"),
-    ]);
-    let json: serde_json::Value = serde_json::from_str(&json).expect("valid JSON");
+    let json = json(&["doctor", "--json", &format!("{stem}.wct")]);
     let findings = json["findings"].as_array().expect("a list");
     let of_kind = findings.iter().filter(|f| f["basis"]["kind"] == kind);
-    let id = |f: &serde_json::Value| f["rule"].as_str().expect("an id").to_owned();
+    let id = |f: &Value| f["rule"].as_str().expect("an id").to_owned();
     of_kind.map(id).collect()
 }
 
@@ -86,10 +56,8 @@ fn ceph_osd() {
 /// Check the views of a real OSD that counted its operations, and that it compares with itself by them.
 #[test]
 fn counted() {
-    let stem = "ceph-osd-counted";
-    let trace = fixture(&format!("{stem}.wct"));
-    let trace = trace.to_str().expect("the path is text");
-    golden(&format!("{stem}.top.txt"), &wcprof(&["report", trace]));
+    let trace = "ceph-osd-counted.wct";
+    golden("ceph-osd-counted.top.txt", &text(&["report", trace]));
     let args = [
         "diff",
         trace,
@@ -99,9 +67,9 @@ fn counted() {
         "--by",
         "class,category",
     ];
-    golden(&format!("{stem}.diff.txt"), &wcprof(&args));
+    golden("ceph-osd-counted.diff.txt", &text(&args));
     let args = ["diff", trace, trace, "--per-op", "counted", "--json"];
-    let found: serde_json::Value = serde_json::from_str(&wcprof(&args)).expect("JSON");
+    let found = json(&args);
     assert_eq!(found["unit"], "ns/op");
     assert_eq!(found["n_significant"], 0);
 }
@@ -134,9 +102,8 @@ fn story() {
     ] {
         let found = findings(stem);
         let settings = settings(stem);
-        let trace = fixture(&format!("{stem}.wct"));
-        let trace = trace.to_str().expect("the path is text");
-        let folded = wcprof(&["report", trace, "--format", "folded"]);
+        let trace = format!("{stem}.wct");
+        let folded = text(&["report", &trace, "--format", "folded"]);
         for (i, expected) in expected.into_iter().enumerate() {
             let is_found = found.iter().any(|id| id == RULES[i]);
             assert_eq!(is_found, expected, "{stem}: {} in {found:?}", RULES[i]);
@@ -185,7 +152,7 @@ fn fixtures_are_anonymous() {
             hosts.push(source.host.clone());
         }
         for setup in &tables.origins.setups {
-            let setup: serde_json::Value = serde_json::from_str(setup).expect("valid JSON");
+            let setup: Value = serde_json::from_str(setup).expect("valid JSON");
             let text = |key: &str| setup["host"][key].as_str().unwrap_or_default().to_owned();
             kernels.push(text("kernel"));
             hosts.push(text("name"));
@@ -205,16 +172,14 @@ fn fixtures_are_anonymous() {
 /// Check that folded weights of each thread add up to the time it was observed, which JSON states.
 #[test]
 fn folded_adds_up() {
-    for stem in ["ceph-osd-secure-randread", "qemu-librbd-writeback"] {
-        let trace = fixture(&format!("{stem}.wct"));
-        let trace = trace.to_str().expect("the path is text");
+    for trace in [OSD, QEMU] {
         let sum = |args: &[&str]| -> u64 {
             let all = [
                 &["report", trace, "--format", "folded", "--idle", "show"],
                 args,
             ]
             .concat();
-            let folded = wcprof(&all);
+            let folded = text(&all);
             let weight = |line: &str| line.rsplit(' ').next().and_then(|w| w.parse::<u64>().ok());
             folded.lines().map(|l| weight(l).expect("a weight")).sum()
         };
@@ -230,12 +195,7 @@ fn folded_adds_up() {
 /// Check that exports hold the time that JSON says, with filters and groups and without.
 #[test]
 fn exports_add_up() {
-    let trace = fixture("ceph-osd-secure-randread.wct");
-    let trace = trace.to_str().expect("the path is text");
-    let json = |args: &[&str]| -> serde_json::Value {
-        serde_json::from_str(&wcprof(args)).expect("valid JSON")
-    };
-    let numbers = |list: &serde_json::Value| -> Vec<f64> {
+    let numbers = |list: &Value| -> Vec<f64> {
         let list = list.as_array().expect("a list").iter();
         list.map(|n| n.as_f64().expect("a number")).collect()
     };
@@ -264,13 +224,13 @@ fn exports_add_up() {
         ],
     ];
     for args in filters {
-        let report = |format| [&["report", trace, "--format", format], args].concat();
-        let groups = json(&[&["report", trace, "--json"], args].concat());
+        let report = |format| [&["report", OSD, "--format", format], args].concat();
+        let groups = json(&[&["report", OSD, "--json"], args].concat());
         let groups = groups["groups"].as_array().expect("a list");
         let shown: f64 = groups.iter().filter_map(|g| g["shown_ns"].as_f64()).sum();
         assert!(shown > 1e6, "{args:?}");
 
-        let csv = wcprof(&report("csv"));
+        let csv = text(&report("csv"));
         let weight = |line: &str| line.split(',').nth(2).and_then(|w| w.parse::<f64>().ok());
         let sum: f64 = csv.lines().skip(1).filter_map(weight).sum();
         assert_eq!(sum, shown, "csv {args:?}");
@@ -333,7 +293,7 @@ fn own_rule() {
         std::fs::write(&path, text).expect("the file is writable");
         path.to_str().expect("the path is text").to_owned()
     };
-    let text = r#"
+    let rule = r#"
 id = "workers-wait"
 title = "Workers wait for work"
 severity = "info"
@@ -345,20 +305,18 @@ match = { states = ["idle"], pools = ["tp_osd_tp"] }
 threshold = { of = "wall", percent = 50.0, why = "half of the time" }
 sources = [{ report = "a test", figure = "50 %" }]
 "#;
-    let own = write("own.toml", text);
+    let own = write("own.toml", rule);
     let states = write(
         "states.toml",
         "[[state]]\nstate = \"blocked\"\npool = [\"no-such-pool\"]\n",
     );
-    let trace = fixture("ceph-osd-secure-randread.wct");
-    let trace = trace.to_str().expect("the path is text");
-    let args = ["doctor", trace, "--rules", &own, "--rules", &states];
-    let found = wcprof(&args);
+    let args = ["doctor", OSD, "--rules", &own, "--rules", &states];
+    let found = text(&args);
     assert!(
         found.contains("Workers wait for work (workers-wait)"),
         "{found}"
     );
-    let list = wcprof(&["doctor", "--list", "--rules", &own]);
+    let list = text(&["doctor", "--list", "--rules", &own]);
     for id in [
         "workers-wait [info]",
         "aes-gcm [medium]",
@@ -366,8 +324,7 @@ sources = [{ report = "a test", figure = "50 %" }]
     ] {
         assert!(list.contains(id), "{id} in {list}");
     }
-    let json = wcprof(&["doctor", "--list", "--json"]);
-    let json: serde_json::Value = serde_json::from_str(&json).expect("valid JSON");
+    let json = json(&["doctor", "--list", "--json"]);
     let rules = json["rules"].as_array().expect("a list");
     for rule in rules {
         assert!(
@@ -377,23 +334,17 @@ sources = [{ report = "a test", figure = "50 %" }]
     }
     let broken = write(
         "broken.toml",
-        &text.replace("percent = 50.0", "percent = 500.0"),
+        &rule.replace("percent = 50.0", "percent = 500.0"),
     );
-    let output = wcprof_testkit::wcprof()
-        .args(["doctor", trace, "--rules", &broken])
-        .output()
-        .expect("the program runs");
-    assert_eq!(output.status.code(), Some(2));
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(errors.contains("threshold.percent"), "{errors}");
+    let output = run(&["doctor", OSD, "--rules", &broken]);
+    assert_fails(&output, 2, &["threshold.percent"]);
 }
 
 /// Check that uwpmp's format has no inline functions, as `--no-inline` leaves none of those that the trace holds.
 #[test]
 fn no_inline() {
-    let trace = fixture("story-3-tcmalloc-osd.wct");
-    let trace = trace.to_str().expect("the path is text");
-    let report = |args: &[&str]| wcprof(&[&["report", trace, "--idle", "show"], args].concat());
+    let trace = "story-3-tcmalloc-osd.wct";
+    let report = |args: &[&str]| text(&[&["report", trace, "--idle", "show"], args].concat());
     let inline = "__invoke_impl";
     assert!(report(&["--format", "folded"]).contains(inline));
     assert!(!report(&["--format", "folded", "--no-inline"]).contains(inline));
@@ -404,9 +355,7 @@ fn no_inline() {
 /// Check that the block for trackers of a busy OSD fits, and names its pools, findings and locks.
 #[test]
 fn markdown() {
-    let trace = fixture("story-2-no-cache-osd.wct");
-    let trace = trace.to_str().expect("the path is text");
-    let block = wcprof(&["report", trace, "--format", "markdown"]);
+    let block = text(&["report", "story-2-no-cache-osd.wct", "--format", "markdown"]);
     assert!(block.lines().count() <= 100, "{block}");
     for part in [
         "## wcprof: `osd.",

@@ -1,20 +1,21 @@
 //! A saved trace on its way to a profile store: what the store gets against the report of the same trace.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
 use wcprof_export::{PushedProfile, Series, StoreLimits, StoreProfiles, pyroscope_request};
 use wcprof_net::{Pusher, PusherOptions, Spool, SpoolOptions, Store, StoreKind, StoreOptions};
 use wcprof_testkit::{Reply, TestStore, skip};
 
-use crate::traces::{OSD, fixtures, wcprof};
+use crate::support::{OSD, fixture, json};
 
 /// The pprof messages that a store has of a trace, pushed by way of a 429.
 fn pushed(trace: &str, series: &[Series]) -> Vec<Vec<u8>> {
-    let profile = wcprof_cli::profile_of(&fixtures().join(trace), None, &wcprof_cli::defaults());
+    let path = fixture(trace);
+    let profile = wcprof_cli::profile_of(Path::new(&path), None, &wcprof_cli::defaults());
     let profile = profile.expect("the trace can be read");
     let profiles = StoreProfiles::new(&profile);
     let requests: Vec<PushedProfile> = series
@@ -82,8 +83,7 @@ fn reported(trace: &str, flags: &[&str]) -> BTreeMap<String, u64> {
         "--min-percent",
         "0",
     ];
-    let output = wcprof(&[&args, flags].concat());
-    let report: Value = serde_json::from_slice(&output.stdout).expect("a report");
+    let report = json(&[&args, flags].concat());
     let mut sums = BTreeMap::new();
     for node in report["groups"][0]["nodes"].as_array().expect("a tree") {
         if node["parent"].is_null() {

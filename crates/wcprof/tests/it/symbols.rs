@@ -7,17 +7,15 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use wcprof_testkit::{has_capability, skip};
+use wcprof_testkit::{has_capability, skip, wait_until};
 use wcprof_trace::TraceReader;
 use wcprof_trace::model::{Frame, Trace};
 
-/// What does not happen within this does not happen.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::support::{OSD, fixture};
+
 const SOURCE: &str = r#"
 #include <sys/prctl.h>
 #include <signal.h>
@@ -171,9 +169,7 @@ fn bad_sysroot() {
 /// ones are asked for.
 #[test]
 fn short_names() {
-    let trace = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../fixtures/traces/ceph-osd-secure-randread.wct");
-    let trace = trace.to_str().expect("the path is text");
+    let trace = &fixture(OSD);
     let dir = tempfile::tempdir().expect("a folder");
     let report = |names: &[&str]| {
         let args = ["report", trace, "--functions", "--min-percent", "0"];
@@ -231,9 +227,7 @@ impl EmptyServer {
 /// and that standard error has no progress when it is no terminal.
 #[test]
 fn debuginfod_servers() {
-    let trace = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../fixtures/traces/ceph-osd-secure-randread.wct");
-    let trace = trace.to_str().expect("the path is text");
+    let trace = &fixture(OSD);
     let dir = tempfile::tempdir().expect("a folder");
     let dir = dir.path();
     std::fs::create_dir(dir.join("empty")).expect("a folder");
@@ -330,11 +324,9 @@ fn read(trace: &Path) -> Option<Trace> {
 /// Waits until a trace is as it is to be.
 #[track_caller]
 fn wait_for(trace: &Path, is_so: impl Fn(&Trace) -> bool) {
-    let begin = Instant::now();
-    while !read(trace).is_some_and(|trace| is_so(&trace)) {
-        assert!(begin.elapsed() < PATIENCE, "the trace never is so");
-        sleep(Duration::from_millis(20));
-    }
+    wait_until("the trace never is so", || {
+        read(trace).filter(&is_so).map(drop)
+    });
 }
 
 /// Check that a signal ends the search for names of a recording that is over, that a report is printed, and that
@@ -432,8 +424,6 @@ fn terminal_gone() {
 /// Check that a terminal shows who is asked, and how far a download is, in a line that goes away.
 #[test]
 fn progress_on_a_terminal() {
-    let trace = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../fixtures/traces/ceph-osd-secure-randread.wct");
     let dir = tempfile::tempdir().expect("a folder");
     let dir = dir.path();
     std::fs::create_dir(dir.join("empty")).expect("a folder");
@@ -451,7 +441,7 @@ fn progress_on_a_terminal() {
         ])
         .current_dir(dir)
         .env("WCPROF", wcprof_testkit::program())
-        .env("TRACE", trace)
+        .env("TRACE", fixture(OSD))
         .env("XDG_CACHE_HOME", dir.join("cache"))
         .env_remove("DEBUGINFOD_CACHE_PATH")
         .env("DEBUGINFOD_URLS", &server.url)

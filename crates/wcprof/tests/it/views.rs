@@ -1,34 +1,9 @@
 //! Filters, groups and comparisons of saved traces, by the command line.
 //! `WCPROF_BLESS=1` writes the golden files anew.
 
-use crate::support;
-use crate::traces;
-
-use traces::{OSD, QEMU, fixtures, wcprof};
-
 use serde_json::Value;
 
-#[track_caller]
-fn text(args: &[&str]) -> String {
-    support::printed(args, wcprof(args))
-}
-
-fn golden(name: &str, actual: &str) {
-    let path = fixtures().join(name);
-    if std::env::var_os("WCPROF_BLESS").is_some() {
-        std::fs::write(&path, actual).expect("the golden file is writable");
-    }
-    let expected = std::fs::read_to_string(&path).expect("the golden file exists");
-    assert!(
-        expected == actual,
-        "{} differs; `WCPROF_BLESS=1` accepts:\n{actual}",
-        path.display()
-    );
-}
-
-fn json(args: &[&str]) -> Value {
-    serde_json::from_str(&text(args)).expect("valid JSON")
-}
+use crate::support::{OSD, QEMU, golden, json, run, text};
 
 fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
@@ -135,7 +110,7 @@ fn hotspots_of_a_part() {
 #[test]
 fn wrong_filters() {
     let failed = |args: &[&str]| {
-        let output = wcprof(&[&["report", OSD], args].concat());
+        let output = run(&[&["report", OSD], args].concat());
         assert_eq!(output.status.code(), Some(2), "{args:?}");
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
@@ -148,7 +123,7 @@ fn wrong_filters() {
     assert!(failed(&["--state", "busy"]).contains("known: on-cpu"));
     assert!(failed(&["--callers-of", "no_such"]).contains("no function is named `no_such`"));
     assert!(failed(&["--callers-of", "pthread_cond_wai"]).contains("pthread_cond_wait"));
-    let empty = wcprof(&["report", OSD, "--pools", "nothing-*"]);
+    let empty = run(&["report", OSD, "--pools", "nothing-*"]);
     let said = String::from_utf8_lossy(&empty.stderr).into_owned();
     assert!(empty.status.success());
     assert!(
@@ -201,7 +176,7 @@ fn per_operation() {
     let [before, after] = ["before", "after"].map(|s| class[s]["value"].as_f64().expect("a value"));
     assert!((before / after - 2.0).abs() < 1e-9, "{class}");
     for wrong in ["0,1", "counted"] {
-        let wrong = wcprof(&["diff", OSD, OSD, "--per-op", wrong]);
+        let wrong = run(&["diff", OSD, OSD, "--per-op", wrong]);
         assert_eq!(wrong.status.code(), Some(2));
     }
 }
@@ -228,7 +203,7 @@ fn like_processes() {
             .all(|fleet| list(&fleet["outliers"]).is_empty())
     );
     for flag in [["--format", "svg"], ["--state", "lock"]] {
-        let refused = wcprof(&[&["report", merged, "--by", "daemon"], &flag[..]].concat());
+        let refused = run(&[&["report", merged, "--by", "daemon"], &flag[..]].concat());
         assert_eq!(refused.status.code(), Some(2), "{flag:?}");
     }
 }
