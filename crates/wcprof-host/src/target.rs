@@ -149,14 +149,28 @@ pub enum Liveness {
 }
 
 impl Target {
-    /// Checks that `pid` can be sampled at all.
+    /// Checks that a process which was asked for can be sampled at all. If it is not there, all others are searched for the
+    /// reason.
+    ///
+    /// # Errors
+    /// When it cannot.
     pub fn open(pid: Pid) -> Result<Self, TargetError> {
+        Self::open_found(pid).map_err(|error| match error {
+            TargetError::NoSuchProcess(_) => absent(pid),
+            other => other,
+        })
+    }
+
+    /// The same of one that was found: thousands a second can have exited by now.
+    ///
+    /// # Errors
+    /// When it cannot be sampled, or has exited.
+    pub fn open_found(pid: Pid) -> Result<Self, TargetError> {
         if pid.0 <= 0 {
             return Err(TargetError::NoSuchProcess(pid));
         }
         let file = format!("/proc/{pid}/status");
         let status = read_status(pid).map_err(|e| match TargetError::io(pid, file, e, false) {
-            TargetError::NoSuchProcess(_) => absent(pid),
             // Everybody may read this file, unless the mount hides it.
             TargetError::NotPermitted { .. } => TargetError::Hidden(pid),
             other => other,

@@ -97,7 +97,7 @@ pub(crate) fn targets(args: &TargetArgs, children: bool) -> Result<Chosen, Failu
     let mut remarks = Vec::new();
     let mut refused = None;
     for &pid in &subjects.found {
-        match Target::open(pid) {
+        match Target::open_found(pid) {
             Ok(target) => targets.push(Arc::new(target)),
             Err(TargetError::NoSuchProcess(_) | TargetError::Zombie(_)) => {}
             Err(error) => {

@@ -176,9 +176,9 @@ impl Sampler {
         if self.targets.opener.is_none() {
             self.targets.opener = Opener::start().ok();
         }
-        match &mut self.targets.opener {
-            Some(opener) => opener.want(wanted),
-            None => self.outbox.batch.counts.n_left_out += 1,
+        let opener = self.targets.opener.as_mut();
+        if !opener.is_some_and(|opener| opener.want(wanted)) {
+            self.outbox.batch.counts.n_left_out += 1;
         }
     }
 

@@ -16,6 +16,9 @@ use crate::sys::add_recording_cpu;
 /// Longest wait of a tick for the processes that it found. To open one takes 0.1 ms.
 const PATIENCE: Duration = Duration::from_millis(3);
 
+/// More are not waited for: one of them holds up the others.
+const MAX_PENDING: usize = 10_000;
+
 type Open = fn(Pid) -> Result<Target, TargetError>;
 
 /// A process that is to be opened.
@@ -47,7 +50,7 @@ pub(super) struct Opener {
 
 impl Opener {
     pub(super) fn start() -> io::Result<Self> {
-        Self::by(Target::open)
+        Self::by(Target::open_found)
     }
 
     fn by(open: Open) -> io::Result<Self> {
@@ -83,12 +86,14 @@ impl Opener {
         })
     }
 
-    /// Has a process opened.
-    pub(super) fn want(&mut self, wanted: Wanted) {
-        if self.wanted.send(wanted).is_ok() {
-            self.has_new = true;
-            self.pending.insert(wanted.pid);
+    /// Has a process opened. Gives whether it will be.
+    pub(super) fn want(&mut self, wanted: Wanted) -> bool {
+        if self.pending.len() >= MAX_PENDING || self.wanted.send(wanted).is_err() {
+            return false;
         }
+        self.has_new = true;
+        self.pending.insert(wanted.pid);
+        true
     }
 
     /// Whether a process is not open yet.
@@ -153,10 +158,10 @@ mod tests {
                 pid,
                 started,
                 entry,
-            });
+            })
         };
         let started = Target::open(own).unwrap().started();
-        want(&mut opener, Pid(1), 0);
+        assert!(want(&mut opener, Pid(1), 0));
         assert_eq!(taken(&mut opener), []);
         want(&mut opener, own, started);
         assert_eq!(taken(&mut opener), []);
@@ -175,5 +180,11 @@ mod tests {
         want(&mut opener, own, started + 1);
         assert_eq!(all(&mut opener), [(own, false)]);
         assert!(!opener.awaits(own) && !opener.is_behind());
+        *IS_HELD.lock().unwrap() = true;
+        let many = (1..=MAX_PENDING as i32).map(Pid);
+        assert!(many.into_iter().all(|pid| want(&mut opener, pid, 0)));
+        assert!(!want(&mut opener, own, started));
+        *IS_HELD.lock().unwrap() = false;
+        RELEASED.notify_all();
     }
 }

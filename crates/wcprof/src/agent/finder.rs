@@ -126,7 +126,7 @@ impl Finder {
         {
             return None;
         }
-        match Target::open(Pid(pid)) {
+        match Target::open_found(Pid(pid)) {
             Ok(target) => Some(Arc::new(target)),
             Err(TargetError::NoSuchProcess(_) | TargetError::Zombie(_)) => None,
             Err(error) => {
