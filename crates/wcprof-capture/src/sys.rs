@@ -48,8 +48,8 @@ pub(crate) struct OwnCpu {
 /// CPU time that is limited so far, for the thread that samples.
 pub(crate) fn limited_cpu() -> OwnCpu {
     OwnCpu {
-        ticks: work_cpu_ns() + closing_cpu_ns() + RECORDING_NS.load(Ordering::Relaxed),
-        lumps: LUMPS_NS.load(Ordering::Relaxed),
+        ticks: work_cpu_ns() + RECORDING_NS.load(Ordering::Relaxed),
+        lumps: closing_cpu_ns() + LUMPS_NS.load(Ordering::Relaxed),
     }
 }
 

@@ -156,7 +156,7 @@ impl Target {
     /// When it cannot.
     pub fn open(pid: Pid) -> Result<Self, TargetError> {
         Self::open_found(pid).map_err(|error| match error {
-            TargetError::NoSuchProcess(_) => absent(pid),
+            TargetError::NoSuchProcess(_) if pid.0 > 0 => absent(pid),
             other => other,
         })
     }

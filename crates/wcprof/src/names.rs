@@ -67,7 +67,7 @@ impl ModuleFiles for Recorded<'_> {
             // Where it hangs in closing it, a child does, too, and that is known here.
             Some(Handle::File(file)) => {
                 let file = file.duplicate().map(ModuleFile::File);
-                file.map_err(|e| NoFile::from(e).at(&module.path))
+                file.map_err(|e| e.at(&module.path))
             }
             Some(Handle::Bytes(bytes)) => Ok(ModuleFile::Bytes(bytes.clone())),
             // It could not be opened while recording; the file of that name here is used only if

@@ -119,7 +119,8 @@ impl Sampler {
 
     /// Takes in what targets have started since the tick before, if that was asked for.
     pub(super) fn admit_children(&mut self, now: u64) {
-        let births = self.targets.births.as_mut();
+        let is_full = self.targets.opener.as_ref().is_some_and(Opener::is_full);
+        let births = self.targets.births.as_mut().filter(|_| !is_full);
         let candidates = births.map(|births| births.candidates(now));
         // Ascending: a child comes before its own children.
         for pid in candidates.unwrap_or_default() {
@@ -176,9 +177,9 @@ impl Sampler {
         if self.targets.opener.is_none() {
             self.targets.opener = Opener::start().ok();
         }
-        let opener = self.targets.opener.as_mut();
-        if !opener.is_some_and(|opener| opener.want(wanted)) {
-            self.outbox.batch.counts.n_left_out += 1;
+        match &mut self.targets.opener {
+            Some(opener) => opener.want(wanted),
+            None => self.outbox.batch.counts.n_left_out += 1,
         }
     }
 

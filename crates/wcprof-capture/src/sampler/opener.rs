@@ -16,7 +16,7 @@ use crate::sys::add_recording_cpu;
 /// Longest wait of a tick for the processes that it found. To open one takes 0.1 ms.
 const PATIENCE: Duration = Duration::from_millis(3);
 
-/// More are not waited for: one of them holds up the others.
+/// With so many, those that are started later are looked for later.
 const MAX_PENDING: usize = 10_000;
 
 type Open = fn(Pid) -> Result<Target, TargetError>;
@@ -86,14 +86,17 @@ impl Opener {
         })
     }
 
-    /// Has a process opened. Gives whether it will be.
-    pub(super) fn want(&mut self, wanted: Wanted) -> bool {
-        if self.pending.len() >= MAX_PENDING || self.wanted.send(wanted).is_err() {
-            return false;
+    /// Has a process opened.
+    pub(super) fn want(&mut self, wanted: Wanted) {
+        if self.wanted.send(wanted).is_ok() {
+            self.has_new = true;
+            self.pending.insert(wanted.pid);
         }
-        self.has_new = true;
-        self.pending.insert(wanted.pid);
-        true
+    }
+
+    /// Whether so many are not open yet that no more are to be looked for.
+    pub(super) fn is_full(&self) -> bool {
+        self.pending.len() >= MAX_PENDING
     }
 
     /// Whether a process is not open yet.
@@ -158,10 +161,10 @@ mod tests {
                 pid,
                 started,
                 entry,
-            })
+            });
         };
         let started = Target::open(own).unwrap().started();
-        assert!(want(&mut opener, Pid(1), 0));
+        want(&mut opener, Pid(1), 0);
         assert_eq!(taken(&mut opener), []);
         want(&mut opener, own, started);
         assert_eq!(taken(&mut opener), []);
@@ -182,8 +185,9 @@ mod tests {
         assert!(!opener.awaits(own) && !opener.is_behind());
         *IS_HELD.lock().unwrap() = true;
         let many = (1..=MAX_PENDING as i32).map(Pid);
-        assert!(many.into_iter().all(|pid| want(&mut opener, pid, 0)));
-        assert!(!want(&mut opener, own, started));
+        assert!(!opener.is_full());
+        many.into_iter().for_each(|pid| want(&mut opener, pid, 0));
+        assert!(opener.is_full());
         *IS_HELD.lock().unwrap() = false;
         RELEASED.notify_all();
     }

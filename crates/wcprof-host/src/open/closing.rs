@@ -6,7 +6,6 @@
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -28,8 +27,9 @@ use crate::sys::keep_capabilities;
 const MAX_WAITING: usize = 256;
 /// Mounts with such files: beyond this none are opened on any that may ask a server.
 const MAX_MOUNTS: usize = 64;
-/// What is only slow closes a file within this. A thread without work stays as long.
+/// What is only slow closes a file within this. A thread without work stays as long, if there are few.
 const PATIENCE: Duration = Duration::from_secs(1);
+const FEW: usize = 16;
 /// For so long nobody waits for room once more.
 const PAUSE: Duration = Duration::from_secs(10);
 const STACK_SIZE: usize = 64 << 10;
@@ -160,8 +160,15 @@ impl TargetFile {
     /// Another descriptor of it, which is closed by itself.
     ///
     /// # Errors
-    /// Those of `dup(2)`.
-    pub fn duplicate(&self) -> io::Result<Self> {
+    /// Those of `dup(2)`, and when too many files on its mount are not closed.
+    pub fn duplicate(&self) -> Result<Self, NoFile> {
+        if self
+            .mount()
+            .is_some_and(|mount| closing().is_full(mount, true))
+        {
+            note_unclosed();
+            return Err(NoFile::NotClosed);
+        }
         Ok(Self::new(self.try_clone()?, self.0.queue, None))
     }
 
@@ -217,7 +224,8 @@ impl Closing {
             is_of_handles: false,
         };
         let waiting = self.queues.get(&queue).map_or(0, Waiting::len);
-        let busy = self.queues.values().filter(|waiting| waiting.len() > 0);
+        let of_files = self.queues.iter().filter(|(queue, _)| !queue.is_of_handles);
+        let busy = of_files.filter(|(_, waiting)| waiting.len() > 0);
         waiting >= MAX_WAITING || (!is_local && busy.count() >= MAX_MOUNTS)
     }
 }
@@ -233,7 +241,9 @@ pub(super) fn wait_for_room(mount: u64, is_local: bool) -> Result<(), NoFile> {
     let waited = CLOSED.wait_timeout_while(closing, patience, is_full);
     let (mut closing, waited) = waited.unwrap_or_else(PoisonError::into_inner);
     if waited.timed_out() {
-        closing.was_full = Some(Instant::now());
+        if !patience.is_zero() {
+            closing.was_full = Some(Instant::now());
+        }
         note_unclosed();
         return Err(NoFile::NotClosed);
     }
@@ -280,6 +290,7 @@ fn start_all(wanted: &Receiver<()>) -> ! {
             true => wanted.recv_timeout(PATIENCE).ok(),
             false => wanted.recv().ok(),
         };
+        wanted.try_iter().for_each(drop);
         is_behind = !start_threads();
     }
 }
@@ -296,7 +307,7 @@ fn start_threads() -> bool {
     for queue in wanted {
         let thread = thread::Builder::new().name("wcprof-closes".to_owned());
         let thread = thread.stack_size(STACK_SIZE);
-        if thread.spawn(move || close_all(queue)).is_err() {
+        if !is_done || thread.spawn(move || close_all(queue)).is_err() {
             is_done = false;
             let mut closing = closing();
             closing.queues.entry(queue).or_default().has_thread = false;
@@ -335,7 +346,11 @@ fn close_all(queue: Queue) {
         }
         let has_more = Arc::clone(&waiting.has_more);
         let is_empty = |closing: &mut Closing| closing.queues[&queue].files.is_empty();
-        let waited = has_more.wait_timeout_while(closing, PATIENCE, is_empty);
+        let stay = match closing.queues.len() {
+            0..=FEW => PATIENCE,
+            _ => Duration::ZERO,
+        };
+        let waited = has_more.wait_timeout_while(closing, stay, is_empty);
         let (now, waited) = waited.unwrap_or_else(PoisonError::into_inner);
         closing = now;
         if waited.timed_out() {
@@ -365,7 +380,7 @@ pub(super) fn mount_id(file: &impl AsFd) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
+    use std::io::{self, Read, Write};
     use std::os::fd::OwnedFd;
 
     use super::*;

@@ -188,7 +188,7 @@ impl LiveFiles {
     /// As [`Self::open_mapping`].
     pub fn open_held(&self, file: &HeldFile) -> Result<TargetFile, OpenError> {
         let opened = match &file.held {
-            Held::File(held) => held.duplicate().map_err(NoFile::from),
+            Held::File(held) => held.duplicate(),
             Held::Handle(handle) => {
                 let handle = handle.clone();
                 let opened = self.look_up(move || Ok(handle));
