@@ -41,6 +41,15 @@ struct Queue {
     is_of_handles: bool,
 }
 
+impl Queue {
+    fn of_files(mount: u64) -> Self {
+        Self {
+            mount,
+            is_of_handles: false,
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Waiting {
     files: Vec<File>,
@@ -131,12 +140,7 @@ impl TargetFile {
 
     /// A file on this mount.
     pub(super) fn on(mount: u64, file: impl Into<File>) -> Self {
-        let is_of_handles = false;
-        let queue = Queue {
-            mount,
-            is_of_handles,
-        };
-        Self::new(file.into(), Some(queue), None)
+        Self::new(file.into(), Some(Queue::of_files(mount)), None)
     }
 
     /// What stands for a file or a folder.
@@ -219,11 +223,8 @@ impl Closing {
     /// Whether no more files of a mount are to be opened: too many of it are not closed, or, where it may ask a server, of too
     /// many others.
     fn is_full(&self, mount: u64, is_local: bool) -> bool {
-        let queue = Queue {
-            mount,
-            is_of_handles: false,
-        };
-        let waiting = self.queues.get(&queue).map_or(0, Waiting::len);
+        let waiting = self.queues.get(&Queue::of_files(mount));
+        let waiting = waiting.map_or(0, Waiting::len);
         let of_files = self.queues.iter().filter(|(queue, _)| !queue.is_of_handles);
         let busy = of_files.filter(|(_, waiting)| waiting.len() > 0);
         waiting >= MAX_WAITING || (!is_local && busy.count() >= MAX_MOUNTS)
@@ -252,13 +253,9 @@ pub(super) fn wait_for_room(mount: u64, is_local: bool) -> Result<(), NoFile> {
 
 /// Whether a file of this mount has been closed for a while.
 pub(super) fn is_closing(mount: u64) -> bool {
-    let is_of_handles = false;
-    let queue = Queue {
-        mount,
-        is_of_handles,
-    };
     let closing = closing();
-    let since = closing.queues.get(&queue).and_then(|w| w.since);
+    let waiting = closing.queues.get(&Queue::of_files(mount));
+    let since = waiting.and_then(|w| w.since);
     since.is_some_and(|since| since.elapsed() > PATIENCE)
 }
 
@@ -398,27 +395,28 @@ mod tests {
         let mut text = String::new();
         reader.read_to_string(&mut text).unwrap();
         assert_eq!(text, "open");
-        assert!(closing_cpu_ns() > 0);
+        // Counted after that.
+        while closing_cpu_ns() == 0 {
+            thread::yield_now();
+        }
         let files = |n: usize| (0..n).map(|_| reader.try_clone().unwrap()).collect();
         let waiting = |n: usize| Waiting {
             files: files(n),
             has_thread: true,
             ..Waiting::default()
         };
-        let queue = |mount: u64| Queue {
-            mount,
-            is_of_handles: false,
-        };
         let mut closing = Closing {
             queues: (0..MAX_MOUNTS as u64 - 1)
-                .map(|mount| (queue(mount), waiting(1)))
+                .map(|mount| (Queue::of_files(mount), waiting(1)))
                 .collect(),
             was_full: None,
         };
         assert!(!closing.is_full(0, false));
-        closing.queues.insert(queue(1), waiting(MAX_WAITING));
+        closing
+            .queues
+            .insert(Queue::of_files(1), waiting(MAX_WAITING));
         assert!(closing.is_full(1, true) && !closing.is_full(0, true));
-        closing.queues.insert(queue(99), waiting(1));
+        closing.queues.insert(Queue::of_files(99), waiting(1));
         assert!(closing.is_full(0, false) && !closing.is_full(0, true));
     }
 
