@@ -105,7 +105,7 @@ fn tracer(pid: i32) -> String {
 #[track_caller]
 fn work_watched(target: &mut RemoteProcess, pid: i32, args: &[&str]) -> (u64, Watching) {
     let before = code(target, pid);
-    loop {
+    for _ in 0..20 {
         let watching = Watching::begin(args);
         let first = target.mark();
         target.send_line("GO");
@@ -115,6 +115,7 @@ fn work_watched(target: &mut RemoteProcess, pid: i32, args: &[&str]) -> (u64, Wa
         }
         watching.finish_text();
     }
+    panic!("breakpoints are not in, or no burst lasts until the work is done");
 }
 
 /// Let the target work once, and assert that exactly what it did is seen.

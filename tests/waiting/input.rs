@@ -172,6 +172,17 @@ fn output_not_writable() {
     }
 }
 
+/// Check that a trace is private to its owner.
+#[test]
+fn trace_mode() {
+    let recording = small_recording();
+    let mode = fs::metadata(recording.path())
+        .expect("trace exists")
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
 /// A tmpfs of 1 MiB with little room left, mounted while this lives.
 pub(crate) struct TinyDisk(pub(crate) TempDir);
 
@@ -357,10 +368,14 @@ fn hostile_names() {
     recording.folded();
 }
 
-/// Check that help is no failure, and that a command that does not exist, or lacks what it needs, is wrong usage.
+/// Check the help of every command, and that a command that does not exist, or lacks what it needs, is wrong usage.
 #[test]
 fn usage() {
-    assert!(run(&["attach", "--help"]).status.success());
+    for command in ["attach", "report", "doctor", "check", "man"] {
+        let output = run(&[command, "--help"]);
+        assert!(output.status.success());
+        assert!(text(&output.stdout).contains("Usage: wcprof"));
+    }
     assert_eq!(run(&["atach"]).status.code(), Some(USAGE));
     assert_eq!(run(&["report"]).status.code(), Some(USAGE));
 }

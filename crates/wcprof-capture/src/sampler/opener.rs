@@ -184,9 +184,8 @@ mod tests {
         assert_eq!(all(&mut opener), [(own, false)]);
         assert!(!opener.awaits(own) && !opener.is_behind());
         *IS_HELD.lock().unwrap() = true;
-        let many = (1..=MAX_PENDING as i32).map(Pid);
         assert!(!opener.is_full());
-        many.into_iter().for_each(|pid| want(&mut opener, pid, 0));
+        (1..=MAX_PENDING as i32).for_each(|pid| want(&mut opener, Pid(pid), 0));
         assert!(opener.is_full());
         *IS_HELD.lock().unwrap() = false;
         RELEASED.notify_all();

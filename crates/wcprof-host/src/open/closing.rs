@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, StatxFlags, statx};
 
 use super::reason::NoFile;
+use super::room::Room;
 use crate::clock::thread_cpu_ns;
 use crate::deadline::note_unclosed;
 use crate::procfs::read_file;
@@ -30,7 +31,7 @@ const MAX_MOUNTS: usize = 64;
 /// What is only slow closes a file within this. A thread without work stays as long, if there are few.
 const PATIENCE: Duration = Duration::from_secs(1);
 const FEW: usize = 16;
-/// For so long nobody waits for room once more.
+/// After a wait in vain, nobody waits for room again for this long.
 const PAUSE: Duration = Duration::from_secs(10);
 const STACK_SIZE: usize = 64 << 10;
 
@@ -83,35 +84,6 @@ static CPU_NS: AtomicU64 = AtomicU64::new(0);
 
 fn closing() -> MutexGuard<'static, Closing> {
     CLOSING.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Bytes that a copy takes until it is closed.
-#[derive(Debug)]
-pub(super) struct Room {
-    of: &'static AtomicU64,
-    bytes: u64,
-}
-
-impl Room {
-    /// `None` where the copies would take more than `most`.
-    pub(super) fn take(of: &'static AtomicU64, most: u64, bytes: u64) -> Option<Self> {
-        let more = |taken: u64| taken.checked_add(bytes).filter(|all| *all <= most);
-        let taken = of.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        taken.ok().map(|_| Self { of, bytes })
-    }
-
-    /// Gives back what is not needed.
-    pub(super) fn shrink(&mut self, bytes: u64) {
-        let more = self.bytes.saturating_sub(bytes);
-        self.of.fetch_sub(more, Ordering::Relaxed);
-        self.bytes -= more;
-    }
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        self.of.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
 }
 
 /// An open file of a target, or a handle. Another thread closes it: its server may be asked, and with the last file on a mount

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use super::closing::{Room, TargetFile};
+use super::closing::TargetFile;
 use super::reason::NoFile;
+use super::room::Room;
 use crate::own_files::{check_free, unnamed_file};
 
 /// Files beyond this are not copied.
@@ -30,13 +31,13 @@ static ON_DISK: AtomicU64 = AtomicU64::new(0);
 /// A copy of a file, as long as that is now.
 pub(super) fn copy(file: &File) -> Result<TargetFile, NoFile> {
     let size = file.metadata()?.len();
+    if size > MAX_COPIED {
+        return Err(NoFile::NoCopy);
+    }
     let in_memory = match size {
         0..=SMALL => Room::take(&IN_MEMORY, MAX_IN_MEMORY, size),
         _ => None,
     };
-    if size > MAX_COPIED {
-        return Err(NoFile::NoCopy);
-    }
     let is_on_disk = in_memory.is_none();
     let (to, mut room) = match in_memory {
         Some(room) => (

@@ -19,6 +19,7 @@ mod in_time;
 mod live;
 mod reason;
 mod regular;
+mod room;
 
 pub(crate) use closing::prepare;
 pub use closing::{TargetFile, closing_cpu_ns};
