@@ -1,5 +1,6 @@
 //! Names, stacks and threads to the tables of a trace, within limits.
 
+use std::collections::HashMap;
 use std::hash::Hash;
 
 use indexmap::IndexSet;
@@ -12,6 +13,7 @@ use wcprof_types::{Avma, Pid, StackEnd, Tid, TimeNs};
 use crate::error::{Result, within};
 use crate::limits;
 use crate::options::Options;
+use wcprof_trace::limits::MAX_PROCESSES;
 
 /// A trace under construction. Its frames, nodes and stacks are in sets of their own until the end.
 pub(crate) struct Builder {
@@ -19,12 +21,20 @@ pub(crate) struct Builder {
     frames: IndexSet<Frame>,
     nodes: IndexSet<StackNode>,
     stacks: IndexSet<Stack>,
-    /// Names of frames of which the source has nothing else, in the order of the frames.
-    names: IndexSet<String>,
+    /// Frames of which the source has nothing but a name.
+    names: HashMap<String, FrameId>,
     names_bytes: usize,
     symbols: SymbolTable,
     /// Stacks that were cut at the leaf side.
     n_cut: u64,
+}
+
+/// What stands for the address of a function of which only the name is known: equal names of several imports, which may be
+/// merged, have the same, others do not. No processor has such addresses. FNV-1a.
+fn address_of(name: &str) -> u64 {
+    let mix = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, mix);
+    1 << 62 | hash >> 2
 }
 
 impl Builder {
@@ -48,7 +58,7 @@ impl Builder {
             frames: IndexSet::new(),
             nodes: IndexSet::new(),
             stacks: IndexSet::new(),
-            names: IndexSet::new(),
+            names: HashMap::new(),
             names_bytes: 0,
             symbols: SymbolTable::default(),
             n_cut: 0,
@@ -70,7 +80,7 @@ impl Builder {
     pub(crate) fn process(&mut self, pid: Pid, comm: &str) -> Result<ProcessId> {
         let processes = &mut self.trace.tables.processes;
         let what = "the number of processes";
-        let id = next_id(processes.len(), limits::MAX_THREADS, what)?;
+        let id = next_id(processes.len(), MAX_PROCESSES, what)?;
         processes.push(Process {
             pid,
             comm: cut(comm).to_owned(),
@@ -111,16 +121,18 @@ impl Builder {
     /// A frame of which the source has nothing but the name.
     pub(crate) fn named(&mut self, name: &str) -> Result<FrameId> {
         let name = cut(name);
-        // Stands for no address: a number that makes it distinct, in a page that nothing maps.
-        let frame = |at: usize| Frame::Unmapped(Avma(at as u64 + 1));
-        if let Some(known) = self.names.get_index_of(name) {
-            return self.frame(frame(known));
+        if let Some(&known) = self.names.get(name) {
+            return Ok(known);
         }
         self.names_bytes = self.names_bytes.saturating_add(name.len());
         let limit = limits::MAX_NAMES_BYTES;
         within(self.names_bytes, limit, "the size of all names")?;
-        let id = self.frame(frame(self.names.len()))?;
-        self.names.insert(name.to_owned());
+        let mut address = address_of(name);
+        while self.frames.contains(&Frame::Unmapped(Avma(address))) {
+            address += 1;
+        }
+        let id = self.frame(Frame::Unmapped(Avma(address)))?;
+        self.names.insert(name.to_owned(), id);
         let function = SymbolFrame {
             name: name.to_owned(),
             file: None,

@@ -234,7 +234,9 @@ impl<'a, W: Write> Merger<'a, W> {
         let losses = MergeLosses {
             n_unnamed: self.names.contested.len(),
         };
-        if let Some(symbols) = self.names.symbols.take() {
+        if let Some(mut symbols) = self.names.symbols.take() {
+            let contested = &self.names.contested;
+            symbols.frames.retain(|id, _| !contested.contains(id));
             self.writer.write_symbols(&symbols)?;
         }
         self.writer.write_local_names(&self.names.local())?;
@@ -365,9 +367,17 @@ impl Names {
         let of = |id: &FrameId| ids.frames[id.0 as usize];
         if let Some(symbols) = &tables.names.symbols {
             let all = self.symbols.get_or_insert_default();
-            let frames = symbols.frames.iter();
-            all.frames
-                .extend(frames.map(|(id, functions)| (of(id), functions.clone())));
+            for (id, functions) in &symbols.frames {
+                let known = all
+                    .frames
+                    .entry(of(id))
+                    .or_insert_with(|| functions.clone());
+                // Of files the names are of the same code.
+                let is_of_file = matches!(tables.frames[id.0 as usize], Frame::Native { .. });
+                if !is_of_file && known != functions {
+                    self.contested.insert(of(id));
+                }
+            }
         }
         let mut later: BTreeMap<FrameId, Vec<LaterName>> = BTreeMap::new();
         for name in &tables.names.local.later {

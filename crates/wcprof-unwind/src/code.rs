@@ -123,21 +123,7 @@ impl ModuleCode {
     /// The load bias, when `mapping` is of this file; `None` when no segment of it has that place
     /// in the file.
     pub fn load_bias(&self, mapping: &Mapping) -> Option<LoadBias> {
-        let FileOffset(offset) = mapping.offset;
-        // A page of the file may be mapped twice, at the end of one segment and the start of the
-        // next: the right one has the mapping's permission.
-        let holds = |l: &&Segment| {
-            let end = (l.offset + l.file_size).saturating_add(PAGE - 1) & !(PAGE - 1);
-            l.file_size > 0 && ((l.offset & !(PAGE - 1))..end).contains(&offset)
-        };
-        let mut held = self.loads.iter().filter(holds);
-        let segment = held
-            .clone()
-            .find(|l| is_executable(l) == mapping.executable)
-            .or_else(|| held.next())?;
-        let svma = segment.address.wrapping_sub(segment.offset);
-        let svma = svma.wrapping_add(offset);
-        Some(LoadBias(mapping.start.0.wrapping_sub(svma)))
+        load_bias(&self.loads, mapping)
     }
 
     /// Whether the address is in an executable segment.
@@ -208,6 +194,27 @@ fn loads(elf: &ElfFile) -> Result<Vec<Segment>, CodeError> {
         }
         _ => Ok(loads),
     }
+}
+
+/// The load bias of a file with these `PT_LOAD` segments, when `mapping` is of it; `None` when no segment of it
+/// has that place in the file.
+pub fn load_bias(loads: &[Segment], mapping: &Mapping) -> Option<LoadBias> {
+    let FileOffset(offset) = mapping.offset;
+    // A page of the file may be mapped twice, at the end of one segment and the start of the
+    // next: the right one has the mapping's permission.
+    let holds = |l: &&Segment| {
+        let end = l.offset.saturating_add(l.file_size);
+        let end = end.saturating_add(PAGE - 1) & !(PAGE - 1);
+        l.file_size > 0 && ((l.offset & !(PAGE - 1))..end).contains(&offset)
+    };
+    let mut held = loads.iter().filter(holds);
+    let segment = held
+        .clone()
+        .find(|l| is_executable(l) == mapping.executable)
+        .or_else(|| held.next())?;
+    let svma = segment.address.wrapping_sub(segment.offset);
+    let svma = svma.wrapping_add(offset);
+    Some(LoadBias(mapping.start.0.wrapping_sub(svma)))
 }
 
 fn is_executable(load: &Segment) -> bool {

@@ -22,7 +22,7 @@ mod shared;
 mod unwinder;
 mod walk;
 
-pub use code::{CodeError, ModuleCode};
+pub use code::{CodeError, ModuleCode, load_bias};
 pub use memory::{ReadError, SplicedStack, StackCopy, StackMemory, TextMemory};
 pub use shared::SharedModules;
 pub use unwinder::{ModuleKey, Unwinder};

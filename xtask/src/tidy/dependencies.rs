@@ -21,13 +21,13 @@ wcprof-unwind: dwarf-stream wcprof-types
 wcprof-trace: wcprof-types
 wcprof-record: wcprof-types wcprof-host wcprof-capture wcprof-unwind wcprof-trace
 wcprof-symbols: itanium-demangle dwarf-stream wcprof-types wcprof-net wcprof-host wcprof-trace
-wcprof-profile: wcprof-types wcprof-trace wcprof-symbols
+wcprof-profile: wcprof-types wcprof-trace
 wcprof-findings: wcprof-text wcprof-types wcprof-trace wcprof-profile
 wcprof-doctor: wcprof-text wcprof-types wcprof-findings
 wcprof-report: wcprof-text wcprof-types wcprof-trace wcprof-profile wcprof-findings
 wcprof-export: wcprof-text wcprof-types wcprof-trace wcprof-profile wcprof-report
 wcprof-parquet: wcprof-text wcprof-types wcprof-trace wcprof-profile wcprof-export
-wcprof-import: dwarf-stream wcprof-types wcprof-unwind wcprof-trace wcprof-symbols
+wcprof-import: wcprof-types wcprof-unwind wcprof-trace wcprof-symbols
 slow-disk:
 wcprof-demo: slow-disk
 wcprof-testkit: wcprof-types wcprof-trace

@@ -156,7 +156,9 @@ impl StackCopies {
         for start in changes.into_iter().take(MAX_MODULES) {
             if let Some(map) = maps.by_start.get(&start) {
                 let code = if has_code(map) { self.code(map) } else { None };
-                let code = code.and_then(|code| Some((bias(&code.code, start, map)?, code)));
+                let bias =
+                    |code: Arc<Code>| Some((code.code.load_bias(&map.mapping(start))?, code));
+                let code = code.and_then(bias);
                 added.push((start, map.end, has_code(map), code));
             }
         }
@@ -295,19 +297,6 @@ fn own_vdso() -> Option<Vec<u8>> {
     let memory = File::open("/proc/self/mem").ok()?;
     memory.read_exact_at(&mut bytes, start.0).ok()?;
     Some(bytes)
-}
-
-fn bias(code: &ModuleCode, start: u64, map: &Map) -> Option<LoadBias> {
-    code.load_bias(&Mapping {
-        start: Avma(start),
-        end: Avma(map.end),
-        readable: true,
-        executable: true,
-        offset: FileOffset(map.offset),
-        device: (0, 0),
-        inode: 0,
-        path: "".into(),
-    })
 }
 
 /// Code bytes from the files.

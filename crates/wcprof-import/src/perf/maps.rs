@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
-use wcprof_symbols::elf::ElfFile;
+use wcprof_symbols::elf::{ElfFile, Segment};
 use wcprof_symbols::open_regular_in_time;
 use wcprof_trace::model::{Frame, Module, ModuleId, ProcessId};
-use wcprof_types::{Avma, BuildId, FileOffset, LoadBias, RelativeAddress, Svma};
+use wcprof_types::{Avma, BuildId, FileOffset, LoadBias, Mapping, RelativeAddress, Svma};
+use wcprof_unwind::load_bias;
 
 use crate::builder::{Builder, cut};
 use crate::error::Result;
@@ -34,6 +35,20 @@ impl Map {
             path: cut(&String::from_utf8_lossy(path)).into(),
             build_id,
             module: None,
+        }
+    }
+
+    /// As the kernel would list it; it is of code.
+    pub(super) fn mapping(&self, start: u64) -> Mapping {
+        Mapping {
+            start: Avma(start),
+            end: Avma(self.end),
+            readable: true,
+            executable: true,
+            offset: FileOffset(self.offset),
+            device: (0, 0),
+            inode: 0,
+            path: "".into(),
         }
     }
 }
@@ -97,8 +112,7 @@ impl Maps {
         let (module, bias, base) = match map.module {
             Some(known) => known,
             None => {
-                let (svma, base) = files.svma(map);
-                let bias = LoadBias(start.wrapping_sub(svma));
+                let (bias, base) = files.bias(start, map);
                 let module = builder.module(Module {
                     process,
                     path: map.path.to_string(),
@@ -107,10 +121,10 @@ impl Maps {
                     end: Avma(map.end),
                     offset: FileOffset(map.offset),
                     bias,
-                    base: Svma(base),
+                    base,
                     deleted: false,
                 })?;
-                *map.module.insert((module, bias, Svma(base)))
+                *map.module.insert((module, bias, base))
             }
         };
         let svma = bias.to_svma(Avma(address));
@@ -122,51 +136,67 @@ impl Maps {
     }
 }
 
-/// Loadable segments: address, file offset, bytes.
-type Segments = Vec<(u64, u64, u64)>;
-
-/// Program headers of the files of this machine that have the recorded build-id.
+/// Loadable segments of the files of this machine that have the recorded build-id.
 #[derive(Debug, Default)]
-pub(super) struct Files(HashMap<(String, BuildId), Option<Segments>>);
+pub(super) struct Files(HashMap<(String, BuildId), Option<Vec<Segment>>>);
 
 impl Files {
-    /// The address in the file of a mapping's begin, and the base that relative addresses count
-    /// from. Without the file, addresses are taken to be offsets.
-    fn svma(&mut self, map: &Map) -> (u64, u64) {
-        let Some(build_id) = &map.build_id else {
-            return (map.offset, 0);
-        };
-        let key = (map.path.to_string(), build_id.clone());
-        let known = self.0.entry(key);
-        let segments = known.or_insert_with(|| segments(&map.path, build_id));
-        let Some(segments) = segments else {
-            return (map.offset, 0);
-        };
-        let base = segments.first().map_or(0, |(address, ..)| address & !0xfff);
-        let found = segments.iter().find(|(_, offset, size)| {
-            let begin = offset & !0xfff;
-            (begin..offset.saturating_add(*size)).contains(&map.offset)
+    /// The load bias of a mapping, and the base that relative addresses count from. Without the file, addresses are
+    /// taken to be offsets.
+    fn bias(&mut self, start: u64, map: &Map) -> (LoadBias, Svma) {
+        let loads = map.build_id.as_ref().and_then(|build_id| {
+            let key = (map.path.to_string(), build_id.clone());
+            let known = self.0.entry(key);
+            let loads = known.or_insert_with(|| loads(&map.path, build_id));
+            loads.as_deref()
         });
-        let svma = found.map_or(map.offset, |(address, offset, _)| {
-            address.wrapping_add(map.offset.wrapping_sub(*offset))
-        });
-        (svma, base)
+        let base = loads
+            .and_then(<[_]>::first)
+            .map_or(0, |s| s.address & !0xfff);
+        let bias = loads.and_then(|loads| load_bias(loads, &map.mapping(start)));
+        let as_offset = LoadBias(start.wrapping_sub(map.offset));
+        (bias.unwrap_or(as_offset), Svma(base))
     }
 }
 
-fn segments(path: &str, build_id: &BuildId) -> Option<Segments> {
+fn loads(path: &str, build_id: &BuildId) -> Option<Vec<Segment>> {
     let file = open_regular_in_time(Path::new(path)).ok()?;
     let elf = ElfFile::from_file(file).ok()?;
     if elf.build_id().as_deref() != Some(build_id.as_bytes()) {
         return None;
     }
-    let loaded = elf.segments.iter().filter(|s| s.kind == PT_LOAD);
-    Some(loaded.map(|s| (s.address, s.offset, s.file_size)).collect())
+    let loads = elf.segments.into_iter();
+    Some(loads.filter(|s| s.kind == PT_LOAD).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Check that code that shares a page of the file with what is before it (as LLD lays it out) has its own bias.
+    #[test]
+    fn shared_page() {
+        let load = |flags, offset, address| Segment {
+            kind: PT_LOAD,
+            flags,
+            offset,
+            address,
+            file_size: 0x1140,
+            memory_size: 0x1140,
+            align: 0x1000,
+        };
+        let build_id = BuildId::new(&[1; 20]).expect("a build-id");
+        let key = ("/a".to_owned(), build_id.clone());
+        let loads = vec![load(4, 0, 0), load(5, 0x1140, 0x2140)];
+        let mut files = Files(HashMap::from([(key, Some(loads))]));
+        let mut bias = |offset, build_id| {
+            files
+                .bias(0x7000, &Map::new(0x9000, offset, b"/a", build_id))
+                .0
+        };
+        assert_eq!(bias(0x1000, Some(build_id)), LoadBias(0x5000));
+        assert_eq!(bias(0x1000, None), LoadBias(0x6000));
+    }
 
     /// Check that a new mapping takes the place of what it covers.
     #[test]

@@ -92,7 +92,11 @@ pub(super) fn check<R: Read + Seek>(source: R) -> Result<()> {
         bad("the records pass the end of the file; was perf killed, or the file cut?")
     })?;
     let types = Section::read(&mut source, file)?;
-    let is_valid = attrs.size.max(types.size) <= MAX_SECTION_BYTES && attr_size >= 16;
+    ensure(
+        types.size == 0,
+        "it is of a perf before Linux 3.11, which is not supported",
+    )?;
+    let is_valid = attrs.size <= MAX_SECTION_BYTES && attr_size >= 16;
     ensure(is_valid, "the list of events has no valid size")?;
     let mut features = [0_u64; 4];
     for word in &mut features {
@@ -126,13 +130,23 @@ fn attributes<R: Read + Seek>(
     let is_valid = (1..=u64::from(MAX_EVENTS)).contains(&n);
     ensure(is_valid, "the list of events has no valid size")?;
     for at in 0..n {
+        let begin = attrs.offset + at * attr_size;
+        attribute(source, begin)?;
         // perf's attr_size includes the section of ids at the end of each entry.
-        let ids = attrs.offset + at * attr_size + attr_size - 16;
-        seek(source, ids)?;
+        seek(source, begin + attr_size - 16)?;
         let fits = Section::read(source, file)?.size <= MAX_SECTION_BYTES;
         ensure(fits, "an event has too many ids")?;
     }
     Ok(())
+}
+
+/// A `struct perf_event_attr`, which states its own size. The parser reads on at another place than its end where
+/// this is not the size of a version (`PERF_ATTR_SIZE_VER0` to 7 of `include/uapi/linux/perf_event.h`), or larger.
+fn attribute<R: Read + Seek>(source: &mut R, at: u64) -> Result<()> {
+    seek(source, at.saturating_add(4))?;
+    let size = read_u32(source)?;
+    let is_known = matches!(size, 64 | 72 | 80 | 96 | 104 | 112 | 120 | 128..);
+    ensure(is_known, "the attributes of an event have no valid size")
 }
 
 /// The number of arguments, each of which has at least its length.
@@ -156,6 +170,7 @@ fn event_desc<R: Read + Seek>(source: &mut R, section: Section) -> Result<()> {
     ensure(n <= MAX_EVENTS, "there are too many events")?;
     at += 8;
     for _ in 0..n {
+        attribute(source, at)?;
         at += attr_size;
         seek(source, at)?;
         let n_ids = u64::from(read_u32(source)?);

@@ -123,6 +123,20 @@ fn cut() {
     }
 }
 
+/// Check that sizes which nothing bounds are refused: in a list of events as before Linux 3.11, and in one whose
+/// attributes are of a size that no version has.
+#[test]
+fn sizes_of_events() {
+    let refused = |at: usize, byte: u8| {
+        let mut bytes = fixture(CPU);
+        bytes[at] = byte;
+        read(bytes).unwrap_err().to_string()
+    };
+    assert!(refused(64, 16).contains("before Linux 3.11"));
+    let attributes = u64::from_le_bytes(fixture(CPU)[24..32].try_into().unwrap()) as usize;
+    assert!(refused(attributes + 4, 88).contains("no valid size"));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
 

@@ -51,6 +51,39 @@ fn folded_comes_back() {
     assert_eq!(text(&args), folded);
 }
 
+/// Check that functions keep their names when imports are merged.
+#[test]
+fn merged_names() {
+    let folder = Folder::new();
+    let stacks = [
+        "main;foo;read 30\nmain;bar 20\n",
+        "start;baz;read 10\nstart;qux 5\n",
+    ];
+    let traces = ["a", "b"].into_iter().zip(stacks).map(|(name, stacks)| {
+        let file = folder.write(name, stacks);
+        folder.import(&file, &[])
+    });
+    let traces: Vec<String> = traces.collect();
+    let merged = folder.path("merged.wct");
+    text(&[
+        "merge", "--align", "start", "-o", &merged, &traces[0], &traces[1],
+    ]);
+    let shown = [
+        "report", &merged, "--format", "folded", "--by", "all", "--idle", "show",
+    ];
+    let folded = text(&shown);
+    let mut of_merged: Vec<&str> = folded
+        .lines()
+        .filter_map(|l| l.split_once(' '))
+        .map(|l| l.0)
+        .collect();
+    of_merged.sort_unstable();
+    assert_eq!(
+        of_merged,
+        ["main;bar", "main;foo;read", "start;baz;read", "start;qux"]
+    );
+}
+
 /// Check that uwpmp's text comes back as it was, and that its blocked calls are states.
 #[test]
 fn uwpmp_comes_back() {
