@@ -41,7 +41,9 @@ pub fn render_locks(report: &LockReport, max_sites: usize, width: usize) -> Stri
     }
     let mut out = lock_summary(report).join("\n");
     out.push('\n');
-    let has_processes = report.sites.iter().any(|s| s.pid != report.sites[0].pid);
+    let first = &report.sites[0];
+    let is_other = |site: &LockSite| (site.pid, &site.host) != (first.pid, &first.host);
+    let has_processes = report.sites.iter().any(is_other);
     for site in report.sites.iter().take(max_sites) {
         out += &format!("\n{}", site_text(site, has_processes, width.max(40)));
     }
@@ -54,7 +56,7 @@ pub fn render_locks(report: &LockReport, max_sites: usize, width: usize) -> Stri
 
 fn site_text(site: &LockSite, has_processes: bool, width: usize) -> String {
     let process = match has_processes {
-        true => format!("{}/{}: ", site.process, site.pid),
+        true => format!("{}/{}{}: ", site.process, site.pid, on_host(site)),
         false => String::new(),
     };
     let (lost, function) = (short_duration(site.lost_ns), &site.function);
@@ -101,10 +103,23 @@ fn waiters(site: &LockSite) -> String {
     format!("{}; {at_once:.2} at a time", waiters.join(", "))
 }
 
+fn on_host(site: &LockSite) -> String {
+    match site.host.as_str() {
+        "" => String::new(),
+        host => format!(" on {host}"),
+    }
+}
+
 /// What is said of a site besides its holders: process, kind of lock, callers, waiters; not escaped.
 pub fn site_notes(site: &LockSite) -> Vec<String> {
     let mut notes = vec![
-        format!("{} (pid {}), {}", site.process, site.pid, kinds(site)),
+        format!(
+            "{} (pid {}){}, {}",
+            site.process,
+            site.pid,
+            on_host(site),
+            kinds(site)
+        ),
         format!("waiters: {}", waiters(site)),
     ];
     if !site.callers.is_empty() {

@@ -14,6 +14,7 @@ use crate::finding::{Evidence, EvidenceLine, HELD_BY};
 use crate::matching::CompiledRule;
 use crate::rule::Show;
 use crate::rule_set::RuleSet;
+use crate::totals::host;
 
 /// Holders of one site that are kept, heaviest first.
 const MAX_HOLDS: usize = 24;
@@ -52,6 +53,9 @@ pub struct LockSite {
     pub pid: Pid,
     /// Its name, or what a user calls it: `osd.3`.
     pub process: String,
+    /// The host that it ran on, in a trace of several hosts; else empty.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub host: String,
     /// The first function above the lock functions.
     pub function: String,
     /// File name of its module.
@@ -140,14 +144,15 @@ pub fn lock_report(profile: &Profile, rules: &RuleSet) -> LockReport {
             None => frames.iter().rev().copied().collect(),
         }
     };
-    let mut sites: BTreeMap<(Pid, Option<FunctionId>), Vec<&LockRow>> = BTreeMap::new();
+    // By process: several of a trace may have one pid.
+    let mut sites: BTreeMap<(usize, Option<FunctionId>), Vec<&LockRow>> = BTreeMap::new();
     // Many rows may have one stack.
     let mut of_stack: HashMap<Option<ProfileStackId>, Option<FunctionId>> = HashMap::new();
     for row in profile.locks.iter().filter(|row| row.weight > 0) {
-        let pid = profile.threads[row.thread].pid;
+        let process = profile.threads[row.thread].process;
         let function = of_stack.entry(row.stack);
         let function = *function.or_insert_with(|| site(row.stack).first().copied());
-        sites.entry((pid, function)).or_default().push(row);
+        sites.entry((process, function)).or_default().push(row);
     }
     let lost_ns = sum(profile.locks.iter());
     let sites = sites.into_values();
@@ -190,7 +195,8 @@ fn frames(profile: &Profile, stack: Option<ProfileStackId>) -> &[FunctionId] {
 fn heaviest_stack(rows: &[&LockRow]) -> Option<ProfileStackId> {
     let mut stacks: BTreeMap<Option<ProfileStackId>, u64> = BTreeMap::new();
     for row in rows {
-        *stacks.entry(row.stack).or_default() += row.weight;
+        let sum = stacks.entry(row.stack).or_default();
+        *sum = sum.saturating_add(row.weight);
     }
     let heaviest = stacks.into_iter().max_by_key(|(id, w)| (*w, Reverse(*id)));
     heaviest?.0
@@ -211,6 +217,7 @@ fn lock_site(profile: &Profile, rows: &[&LockRow], site: &[FunctionId], all_ns: 
     LockSite {
         pid: thread.pid,
         process: profile.process_title(thread).to_owned(),
+        host: host(profile, thread.process).to_owned(),
         function: function.map_or_else(|| "[no stack sampled]".to_owned(), |f| f.name.clone()),
         module: function.map_or_else(String::new, |f| f.module.clone()),
         callers: callers.map(|f| f.name.clone()).collect(),

@@ -131,12 +131,7 @@ impl<'p> Index<'p> {
 
     /// The host of a process if the profile is of several hosts; else empty.
     pub(crate) fn host(&self, process: usize) -> &str {
-        let processes = &self.profile.processes;
-        let host = processes.get(process).map_or("", |p| p.host.as_str());
-        match processes.iter().any(|p| p.host != host) {
-            true => host,
-            false => "",
-        }
+        host(self.profile, process)
     }
 
     /// What a user calls a pool's process.
@@ -149,5 +144,15 @@ impl<'p> Index<'p> {
     fn process_comm(&self, pool: &Pool) -> &str {
         let thread = pool.threads.first();
         thread.map_or("", |&t| self.profile.threads[t].process_comm.as_str())
+    }
+}
+
+/// The host of a process if the profile is of several hosts; else empty.
+pub(crate) fn host(profile: &Profile, process: usize) -> &str {
+    let processes = &profile.processes;
+    let host = processes.get(process).map_or("", |p| p.host.as_str());
+    match processes.iter().any(|p| p.host != host) {
+        true => host,
+        false => "",
     }
 }

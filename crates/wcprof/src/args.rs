@@ -97,7 +97,7 @@ pub(crate) struct AttachArgs {
     /// Also print the call trees of each pool
     #[arg(long, conflicts_with = "keep")]
     pub(crate) tree: bool,
-    /// Show the kernel stacks, too, and record them with every engine
+    /// Call trees with the kernel stacks, which every engine then records
     ///
     /// The engine bpf records them anyway, which adds about a third to wcprof's own CPU time. The engines on /proc need
     /// CAP_SYS_ADMIN for more than one function.

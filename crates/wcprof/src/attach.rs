@@ -134,13 +134,11 @@ fn print(
     let profile = opened.profile(symbols, rules, false);
     let categories = rules.categories().map_err(Failure::usage)?;
     let answers = answers(&profile, &opened.tables, hotspot_rules, &categories);
-    let profile = match args.kernel {
-        true => opened.profile(symbols, rules, true),
-        false => profile,
-    };
     let cores = cores_of(&profile, &args.analysis.rules, None)?;
     let mut screen = overview(&profile, &answers, cores.as_ref()).into_bytes();
-    if args.tree {
+    if args.kernel {
+        print_tree(&opened.profile(symbols, rules, true), &mut screen)?;
+    } else if args.tree {
         print_tree(&profile, &mut screen)?;
     }
     // What is to be written is, even if nobody reads the rest of what is printed.

@@ -12,13 +12,9 @@ use crate::terminal::Terminal;
 use crate::views::part_of;
 
 pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
-    let (what, stacks) = (&args.what, &args.stacks);
-    let is_of_stacks = !stacks.state.is_empty() || stacks.focus.is_some() || stacks.hide.is_some();
-    if args.format.is_some() || what.functions || what.waits || is_of_stacks {
+    if args.format.is_some() || args.what.functions || args.what.waits {
         let error = anyhow!("--by daemon is a table of whole processes: text or --json");
-        return Err(
-            Failure::usage(error).hint("--by process has trees, formats and filters of stacks")
-        );
+        return Err(Failure::usage(error).hint("--by process has trees and formats"));
     }
     let hotspot_rules = hotspot_rules(&args.analysis.rules)?;
     let (profile, _, rules) = part_of(&args.trace, &args.part, &args.analysis)?;

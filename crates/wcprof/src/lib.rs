@@ -38,6 +38,7 @@ pub mod output;
 mod parquet;
 mod progress;
 mod report;
+mod report_flags;
 pub mod same_file;
 pub mod select;
 mod session;

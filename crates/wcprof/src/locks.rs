@@ -11,18 +11,18 @@ use crate::terminal::Terminal;
 use crate::views::{part_of, title};
 
 pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
+    if !matches!(args.format, None | Some(FormatArg::Html)) {
+        let error = anyhow!("lock sites have no such format");
+        return Err(Failure::usage(error).hint("they are text, --json or --format html"));
+    }
     let rules = hotspot_rules(&args.analysis.rules)?;
     let (profile, ..) = part_of(&args.trace, &args.part, &args.analysis)?;
     let report = lock_report(&profile, &rules);
     let mut out = Vec::new();
     match args.format {
-        Some(FormatArg::Html) => {
+        Some(_) => {
             let title = format!("Locks: {}", title(&profile));
             locks_html(&report, &title, &mut out).context("failed to make the page")?;
-        }
-        Some(_) => {
-            let error = anyhow!("lock sites have no such format");
-            return Err(Failure::usage(error).hint("they are text, --json or --format html"));
         }
         None if args.json => {
             let json = locks_to_json(&report).context("failed to write JSON")?;

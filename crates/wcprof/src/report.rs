@@ -23,18 +23,20 @@ use crate::locks;
 use crate::names::shorten;
 use crate::open::{Spans, hotspot_rules, named};
 use crate::parquet;
+use crate::report_flags::{self, format};
 use crate::terminal::Terminal;
 use crate::views::{answers, cores_of, note_empty, overview, title};
 
 pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
-    parquet::check(args, format(args))?;
+    let format = format(args);
+    parquet::check(args, format)?;
+    report_flags::check(args)?;
     args.out.check(&[&args.trace])?;
     match args.trees.by {
         Some(ByArg::Daemon) => return daemons::run(args),
         _ if args.what.locks => return locks::run(args),
         _ => {}
     }
-    let format = format(args);
     let mut view = view(args, format)?;
     if format == FormatArg::Html {
         html::check(args)?;
@@ -54,15 +56,14 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
         }
     };
     args.part.check(&profile)?;
-    let findings = match (format, args.trees.kernel) {
-        (FormatArg::Html, false) => html::findings(&profile, &rules, args)?,
-        (FormatArg::Html, true) => {
-            let profile = opened.profile(&symbols, &rules, false);
-            html::findings(&profile, &rules, args)?
-        }
+    // Rules are written for user stacks.
+    let without_kernel = (args.trees.kernel).then(|| opened.profile(&symbols, &rules, false));
+    let for_rules = without_kernel.as_ref().unwrap_or(&profile);
+    let findings = match format {
+        FormatArg::Html => html::findings(for_rules, &rules, args)?,
         _ => Hotspots::default(),
     };
-    let cores = cores_of(&profile, &args.analysis.rules, args.ops)?;
+    let cores = cores_of(for_rules, &args.analysis.rules, args.ops)?;
     let cores = cores.as_ref();
     if !has_full_names(args, format) {
         shorten(&mut profile);
@@ -98,9 +99,8 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
         }
     }
     note_hidden(&profile, format, &view);
-    note_direction(args, format);
     // The process ends: freeing many small pieces would take longer.
-    std::mem::forget((opened, symbols, profile, spans));
+    std::mem::forget((opened, symbols, profile, without_kernel, spans));
     Ok(())
 }
 
@@ -208,38 +208,6 @@ fn note_hidden(profile: &Profile, format: FormatArg, view: &View) {
     }
 }
 
-/// The format: the first screen, unless a flag is about something else.
-fn format(args: &ReportArgs) -> FormatArg {
-    let (what, trees, stacks) = (&args.what, &args.trees, &args.stacks);
-    if what.functions {
-        return FormatArg::Functions;
-    }
-    if what.waits {
-        return FormatArg::Waits;
-    }
-    if args.json {
-        return FormatArg::Json;
-    }
-    let is_about_trees = what.tree
-        || trees.invert
-        || trees.by.is_some()
-        || trees.callers_of.is_some()
-        || trees.callees_of.is_some()
-        || trees.idle.is_some()
-        || trees.min_percent.is_some()
-        || trees.kernel
-        || trees.states
-        || trees.files
-        || trees.lines
-        || !stacks.state.is_empty()
-        || stacks.focus.is_some()
-        || stacks.hide.is_some();
-    args.format.unwrap_or(match is_about_trees {
-        true => FormatArg::Text,
-        false => FormatArg::Overview,
-    })
-}
-
 /// Formats that need the spans of the trace besides their sums.
 fn has_time_axis(format: FormatArg) -> bool {
     matches!(
@@ -323,20 +291,4 @@ fn view(args: &ReportArgs, format: FormatArg) -> Result<View, Failure> {
     };
     args.stacks.apply(&mut view)?;
     Ok(view)
-}
-
-/// Formats whose viewers invert: that `--invert` does nothing.
-fn note_direction(args: &ReportArgs, format: FormatArg) {
-    let why = match format {
-        FormatArg::Pprof => "pprof has the root first",
-        FormatArg::Speedscope => "speedscope has the root first",
-        FormatArg::Firefox => "the Firefox Profiler has the root first",
-        FormatArg::Csv => "CSV has the root first",
-        FormatArg::Parquet => "Parquet has the root first",
-        FormatArg::Html => "the page has both directions",
-        _ => return,
-    };
-    if args.trees.invert {
-        message!("wcprof: --invert changes nothing: {why}");
-    }
 }

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::support::{OSD, QEMU, golden, json, run, text};
+use crate::support::{OSD, QEMU, at_root, golden, json, run, text};
 
 fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
@@ -181,6 +181,60 @@ fn per_operation() {
     }
 }
 
+/// Check that flags which would change nothing are refused.
+#[test]
+fn flags_without_effect() {
+    for line in [
+        "--format markdown --state lock",
+        "--format markdown --by thread",
+        "--functions --invert",
+        "--waits --by thread",
+        "--format pprof --invert",
+        "--format uwpmp --states",
+        "--locks --format svg",
+    ] {
+        let words: Vec<&str> = ["report", OSD].into_iter().chain(line.split(' ')).collect();
+        assert_eq!(run(&words).status.code(), Some(2), "{line}");
+    }
+    text(&["report", OSD, "--waits", "--state", "lock"]);
+    text(&["report", OSD, "--functions", "--by", "thread"]);
+}
+
+/// Check that kinds of work are of the user stacks, also where kernel stacks are shown.
+#[test]
+fn kernel_stacks_change_no_kinds() {
+    let trace = "ceph-osd-counted.wct";
+    let table = |flag: &str| {
+        let found = text(&["report", trace, "--ops", "1000", flag]);
+        let (_, table) = found.split_once("PER OPERATION").expect("a table");
+        table.split("\n\n").next().expect("text").to_owned()
+    };
+    assert_eq!(table("--kernel"), table("--tree"));
+}
+
+/// Check that lock sites of two processes with one pid are two.
+#[test]
+fn locks_of_equal_pids() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let merged = dir.path().join("twice.wct");
+    let merged = merged.to_str().expect("text");
+    let trace = "osd-one-pg.wct";
+    let copy = dir.path().join("copy.wct");
+    std::fs::copy(at_root(&format!("fixtures/traces/{trace}")), &copy).expect("a copy");
+    let copy = copy.to_str().expect("text");
+    text(&["merge", "--align", "start", "-o", merged, trace, copy]);
+    let [one, two] = [trace, merged].map(|trace| json(&["report", trace, "--locks", "--json"]));
+    let lost = |report: &Value| {
+        let sites = list(&report["sites"]).iter();
+        let mut lost: Vec<u64> = sites.filter_map(|site| site["lost_ns"].as_u64()).collect();
+        lost.sort_unstable();
+        lost
+    };
+    let twice = lost(&one).into_iter().flat_map(|ns| [ns, ns]);
+    assert!(!lost(&one).is_empty());
+    assert_eq!(lost(&two), twice.collect::<Vec<_>>());
+}
+
 /// Check the table of the OSDs of merged traces, and that it refuses what it cannot show.
 #[test]
 fn like_processes() {
@@ -202,7 +256,7 @@ fn like_processes() {
             .iter()
             .all(|fleet| list(&fleet["outliers"]).is_empty())
     );
-    for flag in [["--format", "svg"], ["--state", "lock"]] {
+    for flag in [["--format", "svg"], ["--state", "lock"], ["--idle", "show"]] {
         let refused = run(&[&["report", merged, "--by", "daemon"], &flag[..]].concat());
         assert_eq!(refused.status.code(), Some(2), "{flag:?}");
     }

@@ -1,0 +1,87 @@
+//! Flags of `wcprof report` about trees and stacks: the format that they choose, and those that would change nothing in it.
+
+use anyhow::anyhow;
+
+use crate::args::{ByArg, FormatArg, ReportArgs};
+use crate::failure::Failure;
+
+/// The format: the first screen, unless a flag is about something else.
+pub(crate) fn format(args: &ReportArgs) -> FormatArg {
+    let what = &args.what;
+    if what.functions {
+        return FormatArg::Functions;
+    }
+    if what.waits {
+        return FormatArg::Waits;
+    }
+    if args.json {
+        return FormatArg::Json;
+    }
+    args.format
+        .unwrap_or(match what.tree || given(args).next().is_some() {
+            true => FormatArg::Text,
+            false => FormatArg::Overview,
+        })
+}
+
+/// Refuses flags that would change nothing: what they were to leave out would be shown.
+pub(crate) fn check(args: &ReportArgs) -> Result<(), Failure> {
+    let format = format(args);
+    let is_table = args.trees.by == Some(ByArg::Daemon);
+    let counts = |flag: &&str| match format {
+        _ if is_table => *flag == "--by",
+        FormatArg::Markdown => *flag == "--lines",
+        FormatArg::Functions => !["--invert", "--states", "--files"].contains(flag),
+        FormatArg::Waits => !["--by", "--invert", "--states", "--files", "--lines"].contains(flag),
+        FormatArg::Uwpmp => !["--states", "--lines"].contains(flag),
+        FormatArg::Pprof
+        | FormatArg::Speedscope
+        | FormatArg::Firefox
+        | FormatArg::Csv
+        | FormatArg::Parquet
+        | FormatArg::Html => *flag != "--invert",
+        _ => true,
+    };
+    let why = match format {
+        _ if is_table => {
+            "--by daemon is a table of whole processes; --by process has trees, formats and filters of stacks"
+        }
+        FormatArg::Markdown => {
+            "the block is about whole threads; --pools, --processes, --from and --to choose a part"
+        }
+        FormatArg::Functions => "a table of functions has no trees",
+        FormatArg::Waits => "a table of waits is by pool and has no trees",
+        FormatArg::Uwpmp => "uwpmp shows neither states nor lines",
+        FormatArg::Html => "the page has both directions",
+        _ => "it has the root first, and what reads it inverts",
+    };
+    match given(args).find(|flag| !counts(flag)) {
+        Some(flag) => {
+            let error = anyhow!("`{flag}` would change nothing here");
+            Err(Failure::usage(error).hint(why))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The flags about trees and stacks that are given.
+fn given(args: &ReportArgs) -> impl Iterator<Item = &'static str> {
+    let (trees, stacks) = (&args.trees, &args.stacks);
+    [
+        ("--by", trees.by.is_some()),
+        ("--invert", trees.invert),
+        ("--callers-of", trees.callers_of.is_some()),
+        ("--callees-of", trees.callees_of.is_some()),
+        ("--idle", trees.idle.is_some()),
+        ("--min-percent", trees.min_percent.is_some()),
+        ("--kernel", trees.kernel),
+        ("--states", trees.states),
+        ("--files", trees.files),
+        ("--lines", trees.lines),
+        ("--state", !stacks.state.is_empty()),
+        ("--focus", stacks.focus.is_some()),
+        ("--hide", stacks.hide.is_some()),
+    ]
+    .into_iter()
+    .filter_map(|(flag, is_given)| is_given.then_some(flag))
+}
