@@ -299,6 +299,10 @@ impl Snapshots for ProcfsSnapshots {
 
     fn remove_target(&mut self, target: TargetId, _pid: Pid) {
         self.targets.retain(|&(known, _)| known != target);
+        // Also of threads that nobody has sampled yet.
+        let of_it = |(&tid, files): (&Tid, &Files)| (files.target == target).then_some(tid);
+        let tids: Vec<Tid> = self.threads.iter().filter_map(of_it).collect();
+        tids.into_iter().for_each(|tid| self.forget(tid));
     }
 
     fn n_runs(&mut self, tid: Tid) -> Option<u64> {
@@ -411,8 +415,11 @@ mod tests {
         assert!(out.threads.iter().all(|t| t.tid != tid));
         frugal.snapshot(&mut out, &mut Vec::new()).unwrap();
         assert!(out.threads.iter().any(|t| t.tid == tid), "it is a new one");
+        assert!(found.info.started <= found.time);
+        assert!(engine.n_held >= 2 * FILES.len());
+        engine.remove_target(TargetId(0), pid);
+        assert!(engine.n_held == 0 && engine.threads.is_empty());
         drop(tx);
         thread.join().unwrap();
-        assert!(found.info.started <= found.time);
     }
 }
