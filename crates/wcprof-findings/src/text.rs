@@ -35,8 +35,8 @@ pub fn render_text(profile: &Profile, hotspots: &Hotspots, width: usize) -> Stri
     let on_cpu = || profile.rows.iter().filter(|r| r.state == State::OnCpu);
     let without = on_cpu().filter(|r| r.stack.is_none());
     let share = percent(
-        without.map(|r| r.weight).sum(),
-        on_cpu().map(|r| r.weight).sum(),
+        without.map(|r| r.weight).fold(0, u64::saturating_add),
+        on_cpu().map(|r| r.weight).fold(0, u64::saturating_add),
     );
     if share >= MUCH_WITHOUT_STACK {
         let engine = one_line(&profile.header.engine);

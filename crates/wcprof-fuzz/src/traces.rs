@@ -2,11 +2,17 @@
 
 use std::sync::OnceLock;
 
-use wcprof_findings::{Hotspots, RuleSet, hotspots, render_text};
+use wcprof_findings::{
+    Hotspots, RuleSet, hotspots, lock_report, outliers, render_locks, render_text, to_do,
+};
 use wcprof_profile::model::Profile;
-use wcprof_profile::{Categories, ProfileBuilder, Rules, Trees, View, fleets};
-use wcprof_report::{HtmlOptions, HtmlPage, MAX_HTML_BYTES};
-use wcprof_report::{TextTrees, folded, json, text, uwpmp};
+use wcprof_profile::{
+    Categories, ProfileBuilder, Rules, Trees, View, cores, cpu_by_category, fleets,
+};
+use wcprof_report::{
+    Answers, HtmlOptions, HtmlPage, MAX_HTML_BYTES, Overview, TextOptions, TextTrees, cores_text,
+    daemons_text, folded, functions, json, markdown, text, uwpmp, waits,
+};
 use wcprof_trace::TraceReader;
 use wcprof_trace::model::Tables;
 
@@ -164,17 +170,46 @@ fn read(file: &[u8], and: impl FnOnce(ProfileBuilder, &Tables)) {
 pub(crate) fn print(builder: ProfileBuilder, tables: &Tables) {
     let (rules, categories, hotspot_rules) = rules();
     let profile = builder.finish(tables, None, rules);
-    let trees = Trees::new(&profile, &View::default());
-    let texts = TextTrees::new(&profile, &View::default());
-    let mut out = Vec::new();
-    let written = folded(&profile, &trees, &mut out)
-        .and_then(|()| text(&profile, &texts, &Default::default(), &mut out))
-        .and_then(|()| uwpmp(&profile, &View::default(), None, &mut out))
-        .and_then(|()| json(&profile, &View::default(), None, &mut out));
-    assert!(written.is_ok());
+    let view = View {
+        idle: true,
+        ..View::default()
+    };
+    let trees = Trees::new(&profile, &view);
+    let texts = TextTrees::new(&profile, &view);
+    let options = TextOptions::default();
     let fleets = fleets(&profile, categories, 2);
     let found = hotspots(&profile, hotspot_rules, &fleets);
-    out.extend(render_text(&profile, &found, 120).into_bytes());
+    let answers = Answers {
+        categories: cpu_by_category(&profile, categories),
+        to_do: to_do(&profile, &found.findings),
+        n_undecided: found.undecided.len(),
+    };
+    let screen = Overview {
+        profile: &profile,
+        answers: &answers,
+        width: None,
+        color: false,
+    };
+    let mut out = Vec::new();
+    let written = folded(&profile, &trees, &mut out)
+        .and_then(|()| text(&profile, &texts, &options, &mut out))
+        .and_then(|()| functions(&profile, &view, &options, &mut out))
+        .and_then(|()| waits(&profile, &view, &options, &mut out))
+        .and_then(|()| uwpmp(&profile, &view, None, &mut out))
+        .and_then(|()| json(&profile, &view, None, &mut out))
+        .and_then(|()| markdown(&profile, &answers, &mut out));
+    assert!(written.is_ok());
+    let locks = lock_report(&profile, hotspot_rules);
+    let cores = cores(&profile, rules, categories, Some(1.0));
+    for text in [
+        screen.text(),
+        cores_text(&cores),
+        daemons_text(&fleets, &outliers(&profile, &fleets, hotspot_rules), None),
+        render_locks(&locks, 10, 120),
+        render_text(&profile, &found, 120),
+    ] {
+        out.extend(text.into_bytes());
+    }
     let text = String::from_utf8(out);
     let is_printable = |c: char| c == '\n' || !c.is_control();
     assert!(text.is_ok_and(|text| text.chars().all(is_printable)));

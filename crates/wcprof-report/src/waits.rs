@@ -47,12 +47,12 @@ pub fn waits(
         let waiting = places
             .iter()
             .filter(|((_, state, _), _)| state.is_waiting());
-        waiting.map(|(_, weight)| weight).sum()
+        waiting.fold(0, |sum, (_, weight)| sum.saturating_add(*weight))
     };
     pools.sort_by_cached_key(|name, places| (Reverse(waiting(places)), *name));
     for (at, (name, mut places)) in pools.into_iter().enumerate() {
         places.sort_by_key(|key, weight| (Reverse(key.1.is_waiting()), Reverse(*weight), key.0));
-        let whole: u64 = places.values().sum();
+        let whole = places.values().copied().fold(0, u64::saturating_add);
         let head = format!("{}: waits {}", terminal_name(name), duration(whole));
         let gap = if at > 0 { "\n" } else { "" };
         writeln!(out, "{gap}{}", cut(&head, options.width))?;

@@ -86,7 +86,7 @@ fn trace_sums(profile: &Profile) -> (&str, TraceSums) {
         if !thread.comm.starts_with("msgr-worker") {
             continue;
         }
-        sums.worker_ns += row.weight;
+        sums.worker_ns = sums.worker_ns.saturating_add(row.weight);
         let stack = row.stack.map(|id| &profile.stacks[id.0 as usize]);
         let frames = stack.map_or(&[][..], |stack| &stack.frames);
         let name = |id: &FunctionId| profile.functions[id.0 as usize].name.as_str();
@@ -97,12 +97,12 @@ fn trace_sums(profile: &Profile) -> (&str, TraceSums) {
         if !names.clone().any(is_update) {
             continue;
         }
-        sums.crypto_ns += row.weight;
+        sums.crypto_ns = sums.crypto_ns.saturating_add(row.weight);
         sums.n_samples += row.n_samples;
         process.get_or_insert(profile.process_title(thread));
         let leaf = names.next_back();
         if leaf.is_some_and(|name| name.starts_with("_aesni_ctr32_ghash_6x")) {
-            sums.kernel_ns += row.weight;
+            sums.kernel_ns = sums.kernel_ns.saturating_add(row.weight);
         }
     }
     let first = || Some(profile.process_title(profile.threads.first()?));
