@@ -77,7 +77,7 @@ fn to_do(answers: &Answers, out: &mut impl Write) -> io::Result<()> {
     }
     let n_more = answers.to_do.len().saturating_sub(MAX_ROWS);
     if n_more > 0 {
-        writeln!(out, "\n{n_more} more: `wcprof hotspots`")?;
+        writeln!(out, "\n{n_more} more: `wcprof doctor TRACE`")?;
     }
     Ok(())
 }

@@ -137,6 +137,8 @@ fn write_pages(command: &Command, dir: &Path, force: ForceArgs) -> Result<(), Fa
 mod tests {
     use std::collections::BTreeSet;
 
+    use std::path::PathBuf;
+
     use super::*;
 
     /// Lines of a screen, and its columns.
@@ -203,6 +205,26 @@ mod tests {
             .map(|sub| sub.get_name().to_owned())
             .collect();
         assert!(REPLACED.iter().all(|(old, _)| !names.contains(*old)));
+        // Reports name commands, too.
+        let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/../wcprof-report/src");
+        let mut folders = vec![PathBuf::from(sources)];
+        let mut n_files = 0;
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                n_files += 1;
+                let text = fs::read_to_string(&path).unwrap();
+                for (old, _) in REPLACED.iter().filter(|(old, _)| !old.starts_with('-')) {
+                    let old = format!("wcprof {old}");
+                    assert!(!text.contains(&old), "{}: {old}", path.display());
+                }
+            }
+        }
+        assert!(n_files > 20);
     }
 
     /// Check that there is a page of each command, and completions for each shell.

@@ -61,5 +61,5 @@ function findings() {
   return el('section', { id: 'findings', 'aria-label': 'findings' },
     el('h2', {}, list.length ? count(byRule.size, 'finding') : 'Findings'),
     list.length ? el('div', { class: 'findings' }, [...byRule.values()].map(finding))
-      : el('p', {}, 'No rule found anything. ', el('code', {}, 'wcprof hotspots --list'), ' lists what was looked for.'));
+      : el('p', {}, 'No rule found anything. ', el('code', {}, 'wcprof doctor --list'), ' lists what was looked for.'));
 }

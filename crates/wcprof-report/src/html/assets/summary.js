@@ -84,7 +84,7 @@ function symbolHealth() {
   return el('section', { id: 'symbols', 'aria-label': 'symbol health' }, el('h2', {}, 'Symbol health'),
     el('p', { class: 'prose' }, without === 0 ? 'Every function of every stack has a name.'
       : `${count(without, 'module')} of ${DATA.modules.length} have functions without a name. They are shown as module+0xoffset: an address is named only by a symbol that covers it. `,
-      without > 0 && el('code', {}, 'wcprof symbols TRACE'), without > 0 && ' says what would supply them.'),
+      without > 0 && el('code', {}, 'wcprof check TRACE'), without > 0 && ' says what would supply them.'),
     bad.length > 0 && table(bad.map(row)),
     good.length > 0 && el('details', { open: bad.length === 0 }, el('summary', {}, `${count(good.length, 'module')} with all names`), table(good.map(row))));
 }
