@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::thread::Builder;
 
 use crate::allowance::Allowance;
 use crate::budget::{Budget, Shares};
@@ -112,11 +113,12 @@ fn read_lines_and_names(
     let wanted = of_frames.chain(units.iter().map(|unit| &unit.comp_dir));
     let wanted: Vec<&Text> = wanted.collect();
     std::thread::scope(|scope| {
-        let reader = scope.spawn(|| {
+        let reader = Builder::new().spawn_scoped(scope, || {
             let mut strings = Strings::default();
             strings.read(files, wanted, &shares.strings)?;
             Ok::<_, DwarfError>(strings)
         });
+        let reader = reader.map_err(DwarfError::Thread)?;
         let lines = units::read_lines(files.main, units, shares, failures);
         let strings = reader.join().unwrap_or_else(|panic| resume_unwind(panic));
         Ok((lines?, strings?))

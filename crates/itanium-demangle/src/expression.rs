@@ -246,8 +246,7 @@ impl Parser<'_> {
     /// `L type value E`, or the name of a function or object.
     pub(crate) fn literal(&mut self) -> Option<Part> {
         self.expect("L")?;
-        if self.eat("_Z") || self.peek() == b'Z' {
-            self.eat("Z");
+        if self.eat("_Z") || self.eat("Z") {
             let part = self.encoding_apart()?;
             self.expect("E")?;
             return Some(part);

@@ -52,11 +52,17 @@ fn parameters_of_inner_functions() {
     );
 }
 
-/// Check the classes of names that the crate gets wrong: constructor templates keep their first
+/// Check that an argument may be an object of a function (`c++filt` puts it in parentheses).
+#[test]
+fn object_of_a_function() {
+    check("_Z1gIXadL_ZZ1fvE1xEEEvv", "void g<&f()::x>()");
+}
+
+/// Check the classes of names that the crate `cpp_demangle` gets wrong: constructor templates keep their first
 /// parameter, each argument of an expanded pack has its reference, members of qualified types have
 /// the qualifier behind them.
 #[test]
-fn better_than_the_crate() {
+fn better_than_cpp_demangle() {
     check("_ZN1AC1IiEET_i", "A::A<int>(int, int)");
     check(
         "_ZN1AC1I1BEEjjRKT_b",

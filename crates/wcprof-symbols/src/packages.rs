@@ -13,6 +13,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use wcprof_host::open::open_regular_in_time;
@@ -113,9 +114,13 @@ fn packages<'p>(paths: &[&'p str]) -> HashMap<&'p str, String> {
     let deadline = Instant::now() + PATIENCE;
     // Most machines have either dpkg or rpm, so that one of these fails at once.
     std::thread::scope(|scope| {
-        let known = scope.spawn(|| output("apt-cache", &["pkgnames"], false, deadline));
+        let known = || output("apt-cache", &["pkgnames"], false, deadline);
+        let known = Builder::new().spawn_scoped(scope, known).ok();
         match owners(paths, deadline) {
-            Some(owners) => debian(owners, known.join().ok().flatten().as_deref()),
+            Some(owners) => {
+                let known = known.and_then(|thread| thread.join().ok()?);
+                debian(owners, known.as_deref())
+            }
             None => {
                 let package = |path: &&'p str| Some((*path, rpm(path, &[], deadline)?));
                 paths.iter().filter_map(package).collect()
@@ -200,7 +205,7 @@ fn output(program: &str, args: &[&str], may_fail: bool, deadline: Instant) -> Op
         let _ = sender.send(read.is_ok().then_some(bytes));
     };
     // Without a thread there is no output.
-    let _ = std::thread::Builder::new().spawn(read);
+    let _ = Builder::new().spawn(read);
     let left = deadline.saturating_duration_since(Instant::now());
     let Some(bytes) = receiver.recv_timeout(left).ok().flatten() else {
         let _ = left::end(Pid(child.id().cast_signed()), MAX_ENDING);

@@ -5,9 +5,9 @@
 //! stacks with little time are `[other]`.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
 use std::fmt;
 
+use indexmap::IndexMap;
 use prost::Message;
 use wcprof_profile::model::{Profile, State};
 use wcprof_profile::{GroupBy, View};
@@ -172,7 +172,8 @@ impl<'p> StoreProfiles<'p> {
     /// The samples of a process, most time first.
     fn samples(&self, process: usize, series: Series) -> Vec<Sample<'p>> {
         let profile = self.profile;
-        let mut sums: HashMap<(Vec<Frame>, State, &str), u64> = HashMap::new();
+        // In the order of the rows, so that each run gives the same.
+        let mut sums: IndexMap<(Vec<Frame>, State, &str), u64> = IndexMap::new();
         for &at in self.rows.get(process).into_iter().flatten() {
             let row = &profile.rows[at];
             if row.weight == 0 || !series.shows(row.state) {
@@ -202,16 +203,18 @@ impl<'p> StoreProfiles<'p> {
 fn fold<'p>(samples: &[Sample<'p>], n: usize) -> (Vec<Sample<'p>>, (usize, u64)) {
     let mut kept: Vec<Sample<'_>> = samples.iter().take(n).cloned().collect();
     let rest = samples.get(n..).unwrap_or_default();
-    let mut others: HashMap<(Vec<Frame>, State, &str), u64> = HashMap::new();
+    let mut others: IndexMap<(Vec<Frame>, State, &str), u64> = IndexMap::new();
     for ((_, state, pool), ns) in rest {
         let mut key = (vec![OTHER], *state, *pool);
         if others.len() >= MAX_OTHERS && !others.contains_key(&key) {
             key.2 = "";
         }
-        *others.entry(key).or_default() += ns;
+        let sum = others.entry(key).or_default();
+        *sum = sum.saturating_add(*ns);
     }
     kept.extend(others);
-    (kept, (rest.len(), rest.iter().map(|(_, ns)| ns).sum()))
+    let all = rest.iter().map(|(_, ns)| *ns);
+    (kept, (rest.len(), all.fold(0, u64::saturating_add)))
 }
 
 fn message(

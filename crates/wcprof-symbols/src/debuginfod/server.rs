@@ -87,12 +87,14 @@ impl Server {
 
     /// Its host and port.
     pub(super) fn name(&self) -> &str {
-        let rest = self
-            .url
-            .split_once("://")
-            .map_or(&*self.url, |(_, rest)| rest);
-        let authority = rest.split('/').next().unwrap_or(rest);
-        authority.rsplit('@').next().unwrap_or(authority)
+        let (_, place) = self.without_user();
+        place.split('/').next().unwrap_or(place)
+    }
+
+    /// Scheme, and host with what follows it.
+    fn without_user(&self) -> (&str, &str) {
+        let (scheme, rest) = self.url.split_once("://").unwrap_or(("", &self.url));
+        (scheme, rest.rsplit('@').next().unwrap_or(rest))
     }
 
     pub(super) fn url(&self, build_id: &str, name: &str) -> String {
@@ -105,11 +107,9 @@ impl Server {
     }
 
     fn shown(&self) -> String {
-        let (scheme, _) = self.url.split_once("://").unwrap_or(("", ""));
-        let (_, path) = self.url.split_once(self.name()).unwrap_or(("", ""));
-        match scheme {
-            "http" | "https" => printable(&format!("{scheme}://{}{path}", self.name())),
-            _ => printable(&self.url),
+        match self.without_user() {
+            ("", place) => printable(place),
+            (scheme, place) => printable(&format!("{scheme}://{place}")),
         }
     }
 
@@ -369,5 +369,12 @@ mod tests {
         assert_eq!(failure.server, "https://host:8002/x");
         assert!(server.is_alive());
         assert!(!Server::new("file:///x").is_alive());
+        for (url, shown) in [
+            ("http://host:secret@host/", "http://host"),
+            ("ftp://me:secret@host/x", "ftp://host/x"),
+            ("me:secret@host", "host"),
+        ] {
+            assert_eq!(Server::new(url).shown(), shown);
+        }
     }
 }

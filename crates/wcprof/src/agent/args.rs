@@ -78,7 +78,7 @@ pub(crate) struct StoreArgs {
     #[arg(long, value_name = "NAME", hide_short_help = true)]
     pub(crate) user: Option<String>,
     /// File with the user's password
-    #[arg(long, value_name = "FILE", requires = "user", hide_short_help = true)]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(crate) password_file: Option<PathBuf>,
     /// Space for what waits for the store; beyond it the oldest is dropped, and that is counted
     #[arg(long, value_name = "MB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1 << 16), hide_short_help = true)]

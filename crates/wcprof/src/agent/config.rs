@@ -134,6 +134,9 @@ mod tests {
         assert!(args.store.idle && !args.symbols.no_inline);
         assert_eq!(args.store.label, [("cluster".to_owned(), "b".to_owned())]);
         assert_eq!(args.recorder.trigger.len(), 1);
+        // Together they are complete.
+        let args = parsed("user = \"me\"", &["--password-file", "p"]).unwrap();
+        assert!(args.store.user.is_some() && args.store.password_file.is_some());
         let args = parsed("", &[]).unwrap();
         assert_eq!(args.interval, Duration::from_secs(30));
         assert_eq!((args.sampling.rate, args.symbols.max_memory), (19, 250));

@@ -168,6 +168,10 @@ fn store(args: &AgentArgs, state_dir: &std::path::Path) -> Result<Option<StorePl
             return Err(Failure::usage(error)
                 .hint("give it in --password-file FILE or in $WCPROF_STORE_PASSWORD"));
         }
+        (None, ..) if flags.password_file.is_some() => {
+            let error = anyhow!("--password-file needs a user");
+            return Err(Failure::usage(error).hint("give it in --user NAME"));
+        }
         (None, _, Some(token)) => Credentials::Bearer(token),
         (None, _, None) => Credentials::None,
     };
@@ -237,6 +241,10 @@ mod tests {
             ("--osd 1 --store host:4040", "no URL"),
             ("--osd 1 --store http://me:hush@host", "holds a user"),
             ("--osd 1 --store http://host --user me", "needs a password"),
+            (
+                "--osd 1 --store http://host --password-file p",
+                "needs a user",
+            ),
             ("--osd '['", "glob"),
         ] {
             let error = plan(flags).unwrap_err();
