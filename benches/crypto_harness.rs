@@ -1,5 +1,5 @@
 //! What the safe calls and the plans add to bare EVP calls, which must be at most 2 %: both alternately,
-//! the faster half of the samples of each. Fails beyond that.
+//! the fastest tenth of the samples of each. Fails beyond that.
 
 use std::process::ExitCode;
 use std::time::Instant;

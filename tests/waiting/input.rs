@@ -315,9 +315,11 @@ fn not_permitted() {
         assert_fails(&as_nobody(&args), NOT_PERMITTED, &["CAP_", "hint:"]);
     }
     let output = as_nobody(&["check", &pid]);
+    assert_eq!(output.status.code(), Some(NOT_PERMITTED), "{output:?}");
     let message = format!("{}{}", text(&output.stdout), text(&output.stderr));
     assert!(message.contains("CAP_SYS_PTRACE"), "{message}");
     assert!(message.contains("perf_event_paranoid"), "{message}");
+    assert!(message.contains("would not work"), "{message}");
 }
 
 /// The line with which the agent finds a process that runs this program.

@@ -76,7 +76,7 @@ const LARGE: Machine = Machine {
 pub fn run() -> Result<()> {
     for tool in ["qemu-system-x86_64", "apt-get", "dpkg-deb"] {
         if !is_installed(tool) {
-            println!("SKIPPED: vmtest needs `{tool}`, which is not installed");
+            println!("SKIPPED vmtest: needs `{tool}`, which is not installed");
             return Ok(());
         }
     }

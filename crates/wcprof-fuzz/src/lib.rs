@@ -1,7 +1,7 @@
 //! Bytes to each parser of what others wrote: the bodies of the fuzz targets.
 //!
 //! `fuzz/` holds a program for each of them, for libFuzzer (`cargo xtask fuzz`), and the corpus:
-//! inputs that reach much of a parser, and all that ever broke one. `tests/corpus.rs` runs the
+//! inputs that reach much of a parser, and all that ever broke one. `tests/it/corpus.rs` runs the
 //! corpus again as an ordinary test, each input within [`Target::memory`] and [`Target::cpu`].
 //!
 //! A body asserts what must hold of any input, beyond that the parser returns. Where a checksum or

@@ -9,6 +9,7 @@ use fs_err as fs;
 use super::conf::{self, Mode};
 use super::fio::{Load, Options};
 use super::place::Lab;
+use super::supervise::supervised;
 use super::{ceph, vm};
 use crate::process::{build_release, capture_json, command, list, number, text};
 
@@ -44,11 +45,12 @@ const SMALLEST_EXTENT: u64 = 4096;
 /// # Errors
 /// When the lab cannot be made, or frames have other forms than the protocol says.
 pub fn run(lab: &Lab) -> Result<()> {
-    let wcprof = build_release()?;
-    ceph::up(lab, &conf::Options::one_osd(Mode::Secure, false))?;
-    let result = fio_loads(lab, &wcprof).and_then(|()| guest_loads(lab, &wcprof));
-    let down = ceph::down(lab, true);
-    result.and(down)
+    supervised(lab, || {
+        let wcprof = build_release()?;
+        ceph::up(lab, &conf::Options::one_osd(Mode::Secure, false))?;
+        fio_loads(lab, &wcprof)?;
+        guest_loads(lab, &wcprof)
+    })
 }
 
 fn fio_loads(lab: &Lab, wcprof: &str) -> Result<()> {

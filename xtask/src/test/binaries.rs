@@ -70,6 +70,8 @@ impl Binary {
         let mut command = Command::new("env");
         command.arg("--default-signal=HUP").arg(&self.program);
         command.current_dir(&self.folder).stdin(Stdio::null());
+        // A test that passes because it was skipped says so.
+        command.arg("--show-output");
         command.args(is_long.then_some("--ignored"));
         let n_threads = match &*self.name {
             ALONE => Some("1"),

@@ -1,4 +1,4 @@
-//! What every Rust file keeps: a module doc, bounded lengths, no loops, and no `unsafe` outside one crate.
+//! What every Rust file keeps: a module doc, bounded lengths, no loops, and no `unsafe` outside few crates.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
