@@ -32,9 +32,10 @@ pub fn symbolize_modules(
     options: &SymbolOptions,
 ) -> Vec<ModuleSymbols> {
     let budget = Budget::new(options.max_memory / 2);
-    for_each_module(queries, options, |_, query| {
-        symbolize_module(query, (files, &ThisMachine(options)), options, &budget)
-    })
+    let symbolize =
+        |_, query: &_| symbolize_module(query, (files, &ThisMachine(options)), options, &budget);
+    for_each_module(queries, options, symbolize)
+        .unwrap_or_else(|| queries.iter().map(without_thread).collect())
 }
 
 /// The same for one module on the stack of the caller, which must have 16 MiB.
@@ -47,12 +48,12 @@ pub fn symbolize_one(
     symbolize_module(query, (files, &ThisMachine(options)), options, &budget)
 }
 
-/// Calls `symbolize` for each query, on several threads.
-pub(crate) fn for_each_module(
+/// Calls `symbolize` for each query, on several threads; `None` where none can be started.
+pub(crate) fn for_each_module<T: Send>(
     queries: &[ModuleQuery],
     options: &SymbolOptions,
-    symbolize: impl Fn(usize, &ModuleQuery) -> ModuleSymbols + Sync,
-) -> Vec<ModuleSymbols> {
+    symbolize: impl Fn(usize, &ModuleQuery) -> T + Sync,
+) -> Option<Vec<T>> {
     let pool = |n_threads| {
         ThreadPoolBuilder::new()
             .num_threads(n_threads)
@@ -61,15 +62,18 @@ pub(crate) fn for_each_module(
             .build()
     };
     let n_threads = options.threads.clamp(1, queries.len().max(1));
-    let Ok(pool) = pool(n_threads).or_else(|_| pool(1)) else {
-        // Not done on the caller's stack, which may be too small.
-        let reason = "failed to start a thread for it; raise the limit on processes (`ulimit -u`)";
-        return queries.iter().map(|query| unnamed(query, reason)).collect();
-    };
-    pool.install(|| {
+    // Not done on the caller's stack, which may be too small.
+    let pool = pool(n_threads).or_else(|_| pool(1)).ok()?;
+    Some(pool.install(|| {
         let queries = queries.par_iter().enumerate().with_max_len(1);
         queries.map(|(i, query)| symbolize(i, query)).collect()
-    })
+    }))
+}
+
+/// The result where no thread could be started.
+pub(crate) fn without_thread(query: &ModuleQuery) -> ModuleSymbols {
+    let reason = "failed to start a thread for it; raise the limit on processes (`ulimit -u`)";
+    unnamed(query, reason)
 }
 
 /// The result where no names were looked for.

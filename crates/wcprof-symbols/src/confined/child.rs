@@ -12,12 +12,12 @@ use dwarf_stream::Budget;
 use dwarf_stream::elf::ElfFile;
 use wcprof_types::BuildId;
 
-use super::messages::{Confinement, Reply, Request, Start};
+use super::messages::{Confinement, Reply, Request, Start, WireModule};
 use super::wire::{expect, send};
 use crate::cache_key::CacheKey;
 use crate::debuginfod::Artifact;
 use crate::files::{ModuleFile, ModuleFiles, ModuleIdentity, NoFile, OpenError, TargetFile};
-use crate::module::{for_each_module, symbolize_module};
+use crate::module::{for_each_module, symbolize_module, without_thread};
 use crate::options::Inlines;
 use crate::query::{ModuleQuery, ModuleSymbols};
 use crate::report::Problem;
@@ -56,9 +56,17 @@ pub fn run_confined(
     let new_file = move |size| files.ask(&Request::Spill { size }).and_then(Answer::file);
     let budget = Budget::with_files(start.max_memory / 2, new_file);
     let queries: Vec<ModuleQuery> = start.modules.iter().map(|module| module.query()).collect();
+    let tell = |module: &WireModule, symbols: ModuleSymbols| {
+        let done = Request::Done {
+            module: module.index,
+            names: symbols.into(),
+        };
+        // Without a parent this process ends.
+        let _ = parent.tell(&done);
+    };
     let symbolize = |i: usize, query: &ModuleQuery| {
         let Some(module) = start.modules.get(i) else {
-            return ModuleSymbols::default();
+            return;
         };
         let asking = Asking {
             parent: &parent,
@@ -66,15 +74,12 @@ pub fn run_confined(
         };
         let options = start.options(module.inlines);
         let symbols = symbolize_module(query, (&asking, &asking), &options, &budget);
-        let done = Request::Done {
-            module: module.index,
-            names: symbols.into(),
-        };
-        // Without a parent this process ends.
-        let _ = parent.tell(&done);
-        ModuleSymbols::default()
+        tell(module, symbols);
     };
-    for_each_module(&queries, &start.options(Inlines::All), symbolize);
+    if for_each_module(&queries, &start.options(Inlines::All), symbolize).is_none() {
+        let modules = start.modules.iter().zip(&queries);
+        modules.for_each(|(module, query)| tell(module, without_thread(query)));
+    }
     // While a file is closed whose server does not answer, this process does not end.
     for socket in &parent.sockets {
         lock(socket).shutdown(Shutdown::Both)?;
