@@ -1,7 +1,8 @@
 //! AES-128-GCM of a libcrypto that is chosen at run time, by the raw EVP calls that Ceph's messenger
 //! makes, behind an interface that can not be misused.
 //!
-//! It has unsafe code, as the crates that touch a live process, and knows nothing of messages: a [`Library`] gives [`Context`]s, and a context does one call of libcrypto each time.
+//! It has unsafe code, as the crates that touch a live process, and knows nothing of messages: a [`Library`] gives
+//! [`Context`]s, and a context does one call of libcrypto each time.
 //! What is added to a call is a bounds check and a check of the result (`benches/crypto_harness.rs`
 //! measures it against [`raw`]).
 

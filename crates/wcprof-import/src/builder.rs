@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use indexmap::IndexSet;
+use wcprof_trace::limits::MAX_PROCESSES;
 use wcprof_trace::model::{
     Frame, FrameId, Header, Module, ModuleId, NodeId, Process, ProcessId, Span, Stack, StackId,
     StackNode, SymbolFrame, SymbolTable, Tables, Thread, ThreadId, Trace,
@@ -13,7 +14,6 @@ use wcprof_types::{Avma, Pid, StackEnd, Tid, TimeNs};
 use crate::error::{Result, within};
 use crate::limits;
 use crate::options::Options;
-use wcprof_trace::limits::MAX_PROCESSES;
 
 /// A trace under construction. Its frames, nodes and stacks are in sets of their own until the end.
 pub(crate) struct Builder {

@@ -136,7 +136,6 @@ fn write_pages(command: &Command, dir: &Path, force: ForceArgs) -> Result<(), Fa
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-
     use std::path::PathBuf;
 
     use super::*;

@@ -94,7 +94,7 @@ pub(super) fn check<R: Read + Seek>(source: R) -> Result<()> {
     let types = Section::read(&mut source, file)?;
     ensure(
         types.size == 0,
-        "it is of a perf before Linux 3.11, which is not supported",
+        "it has a list of event types, as perf wrote it before 2014, which is not supported",
     )?;
     let is_valid = attrs.size <= MAX_SECTION_BYTES && attr_size >= 16;
     ensure(is_valid, "the list of events has no valid size")?;

@@ -123,7 +123,7 @@ fn cut() {
     }
 }
 
-/// Check that sizes which nothing bounds are refused: in a list of events as before Linux 3.11, and in one whose
+/// Check that sizes which nothing bounds are refused: in a list of events as old versions of perf wrote it, and in one whose
 /// attributes are of a size that no version has.
 #[test]
 fn sizes_of_events() {
@@ -132,7 +132,7 @@ fn sizes_of_events() {
         bytes[at] = byte;
         read(bytes).unwrap_err().to_string()
     };
-    assert!(refused(64, 16).contains("before Linux 3.11"));
+    assert!(refused(64, 16).contains("before 2014"));
     let attributes = u64::from_le_bytes(fixture(CPU)[24..32].try_into().unwrap()) as usize;
     assert!(refused(attributes + 4, 88).contains("no valid size"));
 }
