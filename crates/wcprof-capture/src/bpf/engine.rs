@@ -1,7 +1,6 @@
 //! Processes to passes over their threads, by the program or the iterator that works on this kernel.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -66,15 +65,6 @@ pub(crate) struct BpfEngine {
     memory: SharedMemory,
     /// Passes whose records are still in the shared memory, oldest first, and where.
     held: VecDeque<(Range<u32>, Pass)>,
-}
-
-impl fmt::Debug for BpfEngine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BpfEngine")
-            .field("targets", &self.targets)
-            .field("features", &self.features)
-            .finish_non_exhaustive()
-    }
 }
 
 impl BpfEngine {

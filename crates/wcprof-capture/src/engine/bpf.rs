@@ -30,7 +30,6 @@ struct Observed {
     host_pid: Option<i32>,
 }
 
-#[derive(Debug)]
 pub(crate) struct BpfSnapshots {
     /// By pid.
     targets: HashMap<Pid, Observed>,

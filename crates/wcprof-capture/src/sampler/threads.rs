@@ -1,7 +1,6 @@
 //! The threads of the targets: what is remembered of each, and which are gone.
 
 use std::collections::HashMap;
-use std::fmt;
 
 use wcprof_types::Tid;
 
@@ -28,14 +27,6 @@ pub(super) struct ThreadTable {
     pub(super) newcomers: Newcomers,
     /// When all unchanged threads were last handed on.
     pub(super) mentioned: u64,
-}
-
-impl fmt::Debug for ThreadTable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ThreadTable")
-            .field("seen", &self.seen)
-            .finish_non_exhaustive()
-    }
 }
 
 impl ThreadTable {
