@@ -11,7 +11,7 @@ use crate::counted::{Counted, Sum};
 use crate::finding::{Basis, Evidence, EvidenceLine, Finding, TimeShare};
 use crate::matching::CompiledRule;
 use crate::rule::{Base, Rule, Scope};
-use crate::totals::{Index, Totals};
+use crate::totals::{Index, Totals, host};
 
 /// Lines that name threads.
 const MAX_THREAD_LINES: usize = 4;
@@ -124,7 +124,7 @@ impl<'a> AppliedRule<'a> {
             action: rule.action.clone(),
             pid: first.pid,
             process: self.index.process_title(first).to_owned(),
-            host: self.index.host(first.process).to_owned(),
+            host: host(self.profile(), first.process).to_owned(),
             pools: pools.map(|p| p.name.clone()).collect(),
             basis: Basis::Time(share),
             evidence,

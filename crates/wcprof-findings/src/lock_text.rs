@@ -4,7 +4,7 @@ use wcprof_profile::model::LockKind;
 use wcprof_text::{count, percent};
 
 use crate::locks::{Hold, LockReport, LockSite};
-use crate::text::{line, render_paragraph, short_duration};
+use crate::text::{line, on_host, render_paragraph, short_duration};
 
 /// Pools of waiters printed for a site.
 const MAX_WAITERS: usize = 4;
@@ -56,7 +56,7 @@ pub fn render_locks(report: &LockReport, max_sites: usize, width: usize) -> Stri
 
 fn site_text(site: &LockSite, has_processes: bool, width: usize) -> String {
     let process = match has_processes {
-        true => format!("{}/{}{}: ", site.process, site.pid, on_host(site)),
+        true => format!("{}/{}{}: ", site.process, site.pid, on_host(&site.host)),
         false => String::new(),
     };
     let (lost, function) = (short_duration(site.lost_ns), &site.function);
@@ -103,13 +103,6 @@ fn waiters(site: &LockSite) -> String {
     format!("{}; {at_once:.2} at a time", waiters.join(", "))
 }
 
-fn on_host(site: &LockSite) -> String {
-    match site.host.as_str() {
-        "" => String::new(),
-        host => format!(" on {host}"),
-    }
-}
-
 /// What is said of a site besides its holders: process, kind of lock, callers, waiters; not escaped.
 pub fn site_notes(site: &LockSite) -> Vec<String> {
     let mut notes = vec![
@@ -117,7 +110,7 @@ pub fn site_notes(site: &LockSite) -> Vec<String> {
             "{} (pid {}){}, {}",
             site.process,
             site.pid,
-            on_host(site),
+            on_host(&site.host),
             kinds(site)
         ),
         format!("waiters: {}", waiters(site)),

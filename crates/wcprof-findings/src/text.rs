@@ -126,9 +126,19 @@ fn basis(finding: &Finding, width: usize) -> String {
 
 /// `osd.3 (pid 4711)`, with the host in a profile of several hosts.
 fn place(finding: &Finding) -> String {
-    match finding.host.as_str() {
-        "" => format!("{} (pid {})", finding.process, finding.pid),
-        host => format!("{} (pid {}) on {host}", finding.process, finding.pid),
+    format!(
+        "{} (pid {}){}",
+        finding.process,
+        finding.pid,
+        on_host(&finding.host)
+    )
+}
+
+/// ` on ceph-2`, or nothing.
+pub(crate) fn on_host(host: &str) -> String {
+    match host {
+        "" => String::new(),
+        host => format!(" on {host}"),
     }
 }
 

@@ -129,11 +129,6 @@ impl<'p> Index<'p> {
         pools.filter(|pools| !pools.is_empty()).collect()
     }
 
-    /// The host of a process if the profile is of several hosts; else empty.
-    pub(crate) fn host(&self, process: usize) -> &str {
-        host(self.profile, process)
-    }
-
     /// What a user calls a pool's process.
     pub(crate) fn process_title(&self, pool: &Pool) -> &str {
         let process = self.profile.processes.get(pool.process);

@@ -13,7 +13,7 @@ use crate::finding::{Basis, Comparison, Evidence, EvidenceLine, Finding};
 use crate::matching::any_glob;
 use crate::rule::{Kind, Rule};
 use crate::rule_set::RuleSet;
-use crate::totals::Index;
+use crate::totals::{Index, host};
 
 /// Members from which on one can be called unlike the others.
 pub const MIN_LIKE: usize = 5;
@@ -166,7 +166,7 @@ fn finding(index: &Index<'_>, rule: &Rule, fleet: &Fleet, outlier: Outlier) -> O
         action: rule.action.clone(),
         pid: process.pid,
         process: process.title.clone(),
-        host: index.host(member.process).to_owned(),
+        host: host(index.profile, member.process).to_owned(),
         pools,
         basis: Basis::Unlike(first),
         evidence: vec![evidence],

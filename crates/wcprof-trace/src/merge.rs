@@ -368,13 +368,10 @@ impl Names {
         if let Some(symbols) = &tables.names.symbols {
             let all = self.symbols.get_or_insert_default();
             for (id, functions) in &symbols.frames {
-                let known = all
-                    .frames
-                    .entry(of(id))
-                    .or_insert_with(|| functions.clone());
+                let known = all.frames.insert(of(id), functions.clone());
                 // Of files the names are of the same code.
                 let is_of_file = matches!(tables.frames[id.0 as usize], Frame::Native { .. });
-                if !is_of_file && known != functions {
+                if !is_of_file && known.is_some_and(|known| known != *functions) {
                     self.contested.insert(of(id));
                 }
             }

@@ -30,7 +30,7 @@ use crate::views::{answers, cores_of, note_empty, overview, title};
 pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
     let format = format(args);
     parquet::check(args, format)?;
-    report_flags::check(args)?;
+    report_flags::check(args, format)?;
     args.out.check(&[&args.trace])?;
     match args.trees.by {
         Some(ByArg::Daemon) => return daemons::run(args),

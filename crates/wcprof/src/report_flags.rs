@@ -25,8 +25,7 @@ pub(crate) fn format(args: &ReportArgs) -> FormatArg {
 }
 
 /// Refuses flags that would change nothing: what they were to leave out would be shown.
-pub(crate) fn check(args: &ReportArgs) -> Result<(), Failure> {
-    let format = format(args);
+pub(crate) fn check(args: &ReportArgs, format: FormatArg) -> Result<(), Failure> {
     let is_table = args.trees.by == Some(ByArg::Daemon);
     let counts = |flag: &&str| match format {
         _ if is_table => *flag == "--by",
