@@ -29,7 +29,7 @@ const MAX_INPUT: u64 = 24 << 10;
 /// Look for inputs that break a parser.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Targets, as in `fuzz/fuzz_targets`; all without it
+    /// Targets, as in `fuzz/src/bin`; all without it
     targets: Vec<String>,
     /// CPU time of each target, seconds
     #[arg(long, default_value_t = 60)]
@@ -55,7 +55,7 @@ pub fn run(args: &Args) -> Result<()> {
         "cargo-fuzz is not installed; run `cargo install cargo-fuzz --locked`, and \
          `rustup toolchain install nightly`"
     );
-    let programs = files(&root().join("fuzz/fuzz_targets"))?;
+    let programs = files(&root().join("fuzz/src/bin"))?;
     let stem = |path: &PathBuf| path.file_stem().unwrap_or_default().display().to_string();
     let mut targets: Vec<String> = programs.iter().map(stem).collect();
     if let Some(name) = args.targets.iter().find(|name| !targets.contains(name)) {
@@ -336,7 +336,7 @@ mod tests {
     /// Check that what the repository says of earlier runs is of targets that there are.
     #[test]
     fn runs_of_targets() {
-        let known = |name: &String| root().join(format!("fuzz/fuzz_targets/{name}.rs")).exists();
+        let known = |name: &String| root().join(format!("fuzz/src/bin/{name}.rs")).exists();
         let runs = earlier_runs().expect("runs");
         assert!(!runs.is_empty() && runs.keys().all(known));
     }
