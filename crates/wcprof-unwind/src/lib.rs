@@ -14,15 +14,19 @@ compile_error!("wcprof unwinds x86-64 stacks only; build it for an x86_64 target
 
 mod call;
 mod code;
+mod error;
 mod guess;
 mod index;
+mod loads;
 mod memory;
 mod row;
 mod shared;
 mod unwinder;
 mod walk;
 
-pub use code::{CodeError, ModuleCode, load_bias};
+pub use code::ModuleCode;
+pub use error::CodeError;
+pub use loads::Loads;
 pub use memory::{ReadError, SplicedStack, StackCopy, StackMemory, TextMemory};
 pub use shared::SharedModules;
 pub use unwinder::{ModuleKey, Unwinder};

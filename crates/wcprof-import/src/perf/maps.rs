@@ -4,16 +4,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
-use wcprof_symbols::elf::{ElfFile, Segment};
+use wcprof_symbols::elf::ElfFile;
 use wcprof_symbols::open_regular_in_time;
 use wcprof_trace::model::{Frame, Module, ModuleId, ProcessId};
 use wcprof_types::{Avma, BuildId, FileOffset, LoadBias, Mapping, RelativeAddress, Svma};
-use wcprof_unwind::load_bias;
+use wcprof_unwind::Loads;
 
 use crate::builder::{Builder, cut};
 use crate::error::Result;
-
-const PT_LOAD: u32 = 1;
 
 /// A file mapping.
 #[derive(Clone, Debug)]
@@ -138,7 +136,7 @@ impl Maps {
 
 /// Loadable segments of the files of this machine that have the recorded build-id.
 #[derive(Debug, Default)]
-pub(super) struct Files(HashMap<(String, BuildId), Option<Vec<Segment>>>);
+pub(super) struct Files(HashMap<(String, BuildId), Option<Loads>>);
 
 impl Files {
     /// The load bias of a mapping, and the base that relative addresses count from. Without the file, addresses are
@@ -148,54 +146,52 @@ impl Files {
             let key = (map.path.to_string(), build_id.clone());
             let known = self.0.entry(key);
             let loads = known.or_insert_with(|| loads(&map.path, build_id));
-            loads.as_deref()
+            loads.as_ref()
         });
-        let base = loads
-            .and_then(<[_]>::first)
-            .map_or(0, |s| s.address & !0xfff);
-        let bias = loads.and_then(|loads| load_bias(loads, &map.mapping(start)));
+        let base = loads.map_or(Svma(0), Loads::base);
+        let bias = loads.and_then(|loads| loads.bias(&map.mapping(start)));
         let as_offset = LoadBias(start.wrapping_sub(map.offset));
-        (bias.unwrap_or(as_offset), Svma(base))
+        (bias.unwrap_or(as_offset), base)
     }
 }
 
-fn loads(path: &str, build_id: &BuildId) -> Option<Vec<Segment>> {
+fn loads(path: &str, build_id: &BuildId) -> Option<Loads> {
     let file = open_regular_in_time(Path::new(path)).ok()?;
     let elf = ElfFile::from_file(file).ok()?;
-    if elf.build_id().as_deref() != Some(build_id.as_bytes()) {
-        return None;
+    match elf.build_id().as_deref() == Some(build_id.as_bytes()) {
+        true => Loads::of(&elf).ok(),
+        false => None,
     }
-    let loads = elf.segments.into_iter();
-    Some(loads.filter(|s| s.kind == PT_LOAD).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Check that code that shares a page of the file with what is before it (as LLD lays it out) has its own bias.
+    /// Check the load bias of the code of this program, with its file and without: the first mapping of a program
+    /// that can lie anywhere shows where it was loaded.
     #[test]
-    fn shared_page() {
-        let load = |flags, offset, address| Segment {
-            kind: PT_LOAD,
-            flags,
-            offset,
-            address,
-            file_size: 0x1140,
-            memory_size: 0x1140,
-            align: 0x1000,
+    fn own_bias() {
+        let path = std::env::current_exe().expect("own path");
+        let path = path.to_str().expect("UTF-8");
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("maps");
+        let own: Vec<Vec<&str>> = (maps.lines().filter(|line| line.ends_with(path)))
+            .map(|line| line.split_whitespace().collect())
+            .collect();
+        let hex = |text: &str| u64::from_str_radix(text, 16).expect("hexadecimal");
+        let start = |fields: &[&str]| hex(fields[0].split_once('-').expect("a range").0);
+        let code = own.iter().find(|fields| fields[1].contains('x'));
+        let code = code.expect("code");
+        let elf = ElfFile::from_file(open_regular_in_time(Path::new(path)).expect("own file"));
+        let build_id = elf.expect("an ELF file").build_id();
+        let build_id = BuildId::new(&build_id.expect("a build-id")).expect("a build-id");
+        let bias = |build_id| {
+            let map = Map::new(u64::MAX, hex(code[2]), path.as_bytes(), build_id);
+            Files::default().bias(start(code), &map)
         };
-        let build_id = BuildId::new(&[1; 20]).expect("a build-id");
-        let key = ("/a".to_owned(), build_id.clone());
-        let loads = vec![load(4, 0, 0), load(5, 0x1140, 0x2140)];
-        let mut files = Files(HashMap::from([(key, Some(loads))]));
-        let mut bias = |offset, build_id| {
-            files
-                .bias(0x7000, &Map::new(0x9000, offset, b"/a", build_id))
-                .0
-        };
-        assert_eq!(bias(0x1000, Some(build_id)), LoadBias(0x5000));
-        assert_eq!(bias(0x1000, None), LoadBias(0x6000));
+        assert_eq!(bias(Some(build_id)), (LoadBias(start(&own[0])), Svma(0)));
+        let offset = LoadBias(start(code) - hex(code[2]));
+        assert_eq!(bias(None), (offset, Svma(0)));
     }
 
     /// Check that a new mapping takes the place of what it covers.
