@@ -1,32 +1,20 @@
 //! A debug file that expands to far more than memory: it takes time, not memory.
-//!
-//! In a program of its own, so that its peak memory is that of this test alone.
 
 use std::collections::HashMap;
 use std::io::Write;
-use std::path::Path;
-use std::process::Command;
 
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
+use wcprof_symbols::ModuleSymbols;
 use wcprof_symbols::elf::ElfFile;
-use wcprof_symbols::{
-    AddressQuery, LocalFiles, ModuleIdentity, ModuleQuery, ModuleSymbols, SymbolOptions,
-    open_regular, symbolize_modules,
-};
-use wcprof_types::{BuildId, Svma};
+use wcprof_trace::model::SymbolFrame;
+
+use crate::child::within_memory;
+use crate::common::Fixture;
 
 /// Expanded bytes of a unit that is only there to be skipped.
 const FILLER: usize = 4 << 20;
 const SHF_COMPRESSED: u64 = 0x800;
-
-fn run(command: &mut Command) -> String {
-    let output = command
-        .output()
-        .unwrap_or_else(|e| panic!("failed to run {command:?}: {e}; the tests need g++"));
-    assert!(output.status.success(), "{command:?}");
-    String::from_utf8(output.stdout).unwrap()
-}
 
 fn zlib(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::best());
@@ -71,103 +59,84 @@ fn filler() -> Vec<u8> {
     unit
 }
 
-fn symbolize(path: &Path, address: u64, options: &SymbolOptions) -> ModuleSymbols {
-    let elf = ElfFile::from_file(open_regular(path).unwrap()).unwrap();
-    let query = ModuleQuery {
-        module: ModuleIdentity {
-            path: path.to_str().unwrap().to_owned(),
-            build_id: elf.build_id().and_then(|id| BuildId::new(&id)),
-            pid: None,
-            start: None,
-        },
-        base: Svma(0),
-        addresses: vec![AddressQuery::from(Svma(address))],
-    };
-    symbolize_modules(&[query], &LocalFiles, options).remove(0)
+/// A program, an address with inline frames, and their names.
+struct Program {
+    fixture: Fixture,
+    image: Vec<u8>,
+    /// Its `.debug_info`: one unit.
+    unit: Vec<u8>,
+    address: u64,
+    frames: Vec<SymbolFrame>,
 }
 
-/// Peak resident memory of this process, bytes.
-fn peak() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|l| l.starts_with("VmHWM:")).unwrap();
-    let kib: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-    kib << 10
+impl Program {
+    fn build() -> Self {
+        let flags = ["-O2", "-gdwarf-5", "-gz=none", "-pie"];
+        let fixture = Fixture::build("g++", "inline.cc", &flags);
+        let image = std::fs::read(&fixture.path).unwrap();
+        let elf = ElfFile::from_bytes(image.clone()).unwrap();
+        let section = elf.debug_section("debug_info").unwrap();
+        let unit = elf.read(section, 1 << 20).unwrap();
+        let total = fixture.address("_ZN4shop5totalERVlRKNS_4ItemE");
+        let addresses: Vec<u64> = (total..total + 16).collect();
+        let named = fixture.symbolize(&addresses).frames;
+        let mut named = addresses.into_iter().zip(named);
+        let (address, frames) = named.find(|(_, frames)| frames.len() > 1).unwrap();
+        Self {
+            fixture,
+            image,
+            unit,
+            address,
+            frames,
+        }
+    }
+
+    /// Names the address with such a `.debug_info` instead.
+    fn with(&mut self, stored: &[u8], size: usize, max_memory: u64) -> ModuleSymbols {
+        let image = with_debug_info(self.image.clone(), stored, size as u64);
+        assert!(image.len() < 8 << 20);
+        std::fs::write(&self.fixture.path, image).unwrap();
+        self.fixture.options.max_memory = max_memory;
+        self.fixture.symbolize(&[self.address])
+    }
 }
 
-/// Check that inline frames behind a gigabyte of other units are found in little memory, and that
-/// a unit that does not fit is left out, with a reason, while its functions keep their names.
+/// Check that inline frames behind a gigabyte of other units are found in little memory. The limit is for the
+/// compiler, too.
 #[test]
 fn time_not_memory() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("module");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/inline.cc");
-    run(Command::new("g++")
-        .args([
-            "-O2",
-            "-gdwarf-5",
-            "-gz=none",
-            "-pie",
-            "-Wl,--build-id=sha1",
-            "-o",
-        ])
-        .args([&path, &source]));
-    let image = std::fs::read(&path).unwrap();
-    let symbols = run(Command::new("nm").args(["--defined-only", "-n"]).arg(&path));
-    let elf = ElfFile::from_bytes(image.clone()).unwrap();
-    let unit = elf
-        .read(elf.debug_section("debug_info").unwrap(), 1 << 20)
-        .unwrap();
-    let mut options = SymbolOptions {
-        debug_dirs: Vec::new(),
-        ..SymbolOptions::default()
-    };
-    // An address with inline frames, by what the file says as it was built.
-    let candidates = symbols
-        .lines()
-        .filter(|line| line.contains(" T ") || line.contains(" t "))
-        .filter_map(|line| u64::from_str_radix(line.split(' ').next()?, 16).ok());
-    let (address, expected) = candidates
-        .flat_map(|start| start..start + 64)
-        .map(|address| {
-            (
-                address,
-                symbolize(&path, address, &options).frames.remove(0),
-            )
-        })
-        .find(|(_, frames)| frames.len() > 1)
-        .unwrap();
+    within_memory("large::time_not_memory", 256 << 20, || {
+        let mut program = Program::build();
+        let n_fillers = 256;
+        let mut stored = zlib(&filler()).repeat(n_fillers);
+        stored.extend(zlib(&program.unit));
+        let size = n_fillers * FILLER + program.unit.len();
+        let result = program.with(&stored, size, 64 << 20);
+        assert_eq!(result.frames[0], program.frames);
+        assert_eq!(result.report.problems, []);
+    });
+}
 
-    let n_fillers = 256;
-    let mut stored = zlib(&filler()).repeat(n_fillers);
-    stored.extend(zlib(&unit));
-    let size = (n_fillers * FILLER + unit.len()) as u64;
-    std::fs::write(&path, with_debug_info(image.clone(), &stored, size)).unwrap();
-    assert!(std::fs::metadata(&path).unwrap().len() < 8 << 20);
-    options.max_memory = 64 << 20;
-    let before = peak();
-    let result = symbolize(&path, address, &options);
-    assert_eq!(result.frames[0], expected);
-    assert_eq!(result.report.problems, []);
-    let more = peak() - before;
-    assert!(more < 64 << 20, "{more} bytes more");
-
+/// Check that a unit that does not fit is left out, with a reason, while its functions keep their names.
+#[test]
+fn unit_beyond_the_limit() {
+    let mut program = Program::build();
     // The same unit, with 100 MB of null entries behind those that it had.
-    let mut large = unit.clone();
+    let mut large = program.unit.clone();
     large.resize(100 << 20, 0);
     let length = u32::try_from(large.len() - 4).unwrap();
     large[..4].copy_from_slice(&length.to_le_bytes());
     let stored = zlib(&large);
-    let size = large.len() as u64;
-    drop(large);
-    std::fs::write(&path, with_debug_info(image, &stored, size)).unwrap();
-    let result = symbolize(&path, address, &options);
+    let result = program.with(&stored, large.len(), 64 << 20);
     assert_eq!(result.frames[0].len(), 1);
-    assert_eq!(result.frames[0][0].name, expected.last().unwrap().name);
+    assert_eq!(
+        result.frames[0][0].name,
+        program.frames.last().unwrap().name
+    );
     assert!(result.report.missing_dwarf);
     let text = result.report.problems[0].to_string();
     assert!(text.contains("of the memory limit"), "{text}");
-    options.max_memory = 1 << 30;
-    let result = symbolize(&path, address, &options);
+    let result = program.with(&stored, large.len(), 1 << 30);
     assert_eq!(result.report.problems, []);
-    assert_eq!(result.frames[0], expected);
+    assert_eq!(result.frames[0], program.frames);
 }

@@ -1,5 +1,7 @@
 //! Symbolization of ELF files that are built for the tests with `gcc` and binutils.
 
+#[path = "../../../dwarf-stream/tests/it/child.rs"]
+mod child;
 mod common;
 mod debug_files;
 mod debuginfod;
