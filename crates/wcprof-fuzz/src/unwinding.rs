@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use wcprof_types::{Avma, FrameAddress, LoadBias, ScratchRegs, StackEnd, UserRegs};
-use wcprof_unwind::{ModuleCode, StackCopy, UnwindLimits, Unwinder, UnwoundStack};
+use wcprof_unwind::{MAX_FRAMES, ModuleCode, StackCopy, Unwinder, UnwoundStack};
 
 use crate::bytes::Bytes;
 use crate::image;
@@ -11,10 +11,6 @@ use crate::image;
 /// Where the stack is.
 const STACK: u64 = 0x7000_0000;
 const MAX_STACK: usize = 4096;
-const LIMITS: UnwindLimits = UnwindLimits {
-    max_frames: 64,
-    search_bytes: 1024,
-};
 
 /// Registers, a stack, and the sections of a module (see [`image`]): unwinds the stack of it with
 /// and without code to check guesses against.
@@ -56,7 +52,7 @@ pub(crate) fn unwind(data: &[u8]) {
     let mut text = |address: Avma, bytes: &mut [u8]| {
         let part = usize::try_from(address.0).ok().and_then(|at| {
             let end = at.checked_add(bytes.len())?;
-            image.get(at..end)
+            image.get(at..end).filter(|_| flags & 8 != 0)
         });
         part.map(|part| bytes.copy_from_slice(part)).is_some()
     };
@@ -65,12 +61,8 @@ pub(crate) fn unwind(data: &[u8]) {
     // The second time with what the first left in the caches: it must not differ, unless it got further.
     for _ in 0..2 {
         let mut memory = StackCopy::new(Avma(STACK), stack, limit);
-        if flags & 8 == 0 {
-            unwinder.unwind(&regs, &mut memory, None, LIMITS, &mut out);
-        } else {
-            unwinder.unwind(&regs, &mut memory, Some(&mut text), LIMITS, &mut out);
-        }
-        assert!((1..=LIMITS.max_frames).contains(&out.frames.len()));
+        unwinder.unwind(&regs, &mut memory, &mut text, &mut out);
+        assert!((1..=MAX_FRAMES).contains(&out.frames.len()));
         let leaf = out.frames.first().map(|frame| frame.address);
         assert_eq!(leaf, Some(FrameAddress::InstructionPointer(regs.ip)));
         match &first {

@@ -5,7 +5,7 @@ pub const HEAD_BYTES: usize = 64 << 10;
 /// Bytes of folded stacks, or of uwpmp's or gdbpmp's text.
 pub const MAX_TEXT_BYTES: usize = 256 << 20;
 /// Frames of a stack; the rest on the leaf side is cut, and counted.
-pub const MAX_FRAMES: usize = 2048;
+pub const MAX_FRAMES: usize = wcprof_unwind::MAX_FRAMES;
 /// Bytes of a name; the rest is cut.
 pub const MAX_NAME_BYTES: usize = 8 << 10;
 /// Threads.

@@ -9,9 +9,7 @@ use wcprof_host::{Liveness, SocketNames, Target, TargetError};
 use wcprof_trace::model::{Frame, FrameId, ModuleId, ProcessId};
 use wcprof_trace::{TraceError, TraceSink};
 use wcprof_types::{Avma, FrameAddress, RelativeAddress, UserRegs};
-use wcprof_unwind::{
-    SplicedStack, StackCopy as Copy, UnwindLimits, Unwinder, UnwoundFrame, UnwoundStack,
-};
+use wcprof_unwind::{SplicedStack, StackCopy as Copy, Unwinder, UnwoundFrame, UnwoundStack};
 
 use crate::exited::ExitedCpu;
 use crate::files::TargetFiles;
@@ -158,8 +156,7 @@ impl ProcessState {
         self.unwinder.unwind(
             &copy.regs,
             &mut memory,
-            Some(&mut LiveText::new(self.target.pid())),
-            UnwindLimits::default(),
+            &mut LiveText::new(self.target.pid()),
             unwound,
         );
     }

@@ -7,13 +7,16 @@ use crate::call::{CALL_LOOKBEHIND, direct_call_target, is_preceded_by_call};
 use crate::memory::{StackMemory, TextMemory, bytes_before, is_called};
 use crate::row::{Cursor, Fault, raw};
 use crate::unwinder::{Step, Unwinder};
-use crate::walk::{UnwindLimits, is_user_address};
+use crate::walk::is_user_address;
 
 /// Candidates that are unwound to the end, for one search.
 const MAX_TRIALS: u32 = 64;
 
 /// Steps that a search of the whole stack stands for.
 const SEARCH_STEPS: u32 = 256;
+
+/// Bytes of the stack that are searched for a saved `rbp`.
+const BP_SEARCH_BYTES: u64 = 64 << 10;
 
 /// Bytes above the stack pointer in which a function without an FDE has its return address.
 const CALL_SEARCH_BYTES: u64 = 1024;
@@ -35,7 +38,7 @@ const ENOUGH_FRAMES: usize = 4;
 enum Evidence {
     /// A direct call of the function that is being unwound.
     Certain,
-    /// An indirect call, a call through the PLT, or code that cannot be read.
+    /// An indirect call, or a call through the PLT.
     Possible,
     /// A direct call of another function.
     Against,
@@ -62,8 +65,7 @@ impl Unwinder {
         &mut self,
         cursor: &Cursor,
         memory: &mut M,
-        mut text: Option<&mut (dyn TextMemory + '_)>,
-        limits: UnwindLimits,
+        text: &mut dyn TextMemory,
     ) -> Result<Cursor, Fault> {
         if !self.take_steps(SEARCH_STEPS) {
             return Err(Fault::End(StackEnd::NoUnwindInfo));
@@ -72,7 +74,7 @@ impl Unwinder {
         let from = cursor.sp.max(range.start).next_multiple_of(8);
         let to = range
             .end
-            .min(cursor.sp.saturating_add(limits.search_bytes))
+            .min(cursor.sp.saturating_add(BP_SEARCH_BYTES))
             .saturating_sub(16);
         let function = self.fde_start(cursor.address.for_lookup());
         let mut ambiguous = false;
@@ -83,7 +85,7 @@ impl Unwinder {
                 ..*cursor
             };
             // Asked anew each time: a trial may have emptied the cache.
-            let (step, _) = self.step_at(cursor.address, text.as_deref_mut());
+            let (step, _) = self.step_at(cursor.address, text);
             let Ok(caller) = self.find_caller(&candidate, step, memory) else {
                 continue;
             };
@@ -98,12 +100,8 @@ impl Unwinder {
             if !self.take_steps(1) {
                 break;
             }
-            let evidence = match text.as_deref_mut() {
-                None => Evidence::Possible,
-                Some(text) => match self.evidence(return_address, function, text) {
-                    Some(evidence) => evidence,
-                    None => continue,
-                },
+            let Some(evidence) = self.evidence(return_address, function, text) else {
+                continue;
             };
             if n_trials == MAX_TRIALS {
                 break;
@@ -112,13 +110,13 @@ impl Unwinder {
             if is_foreign {
                 // Code of a JIT compiler, whose own caller only its frame pointer has. Where it keeps none,
                 // what lies above may have called it, and not this function.
-                match self.goes_on_by_bp(caller, memory, text.as_deref_mut()) {
+                match self.goes_on_by_bp(caller, memory, text) {
                     true if !ambiguous => return Ok(caller),
                     _ => ambiguous = true,
                 }
                 continue;
             }
-            if !self.reaches_root(caller, memory, text.as_deref_mut()) {
+            if !self.reaches_root(caller, memory, text) {
                 continue;
             }
             match evidence {
@@ -137,9 +135,9 @@ impl Unwinder {
         cursor: &Cursor,
         is_leaf: bool,
         memory: &mut M,
-        mut text: Option<&mut (dyn TextMemory + '_)>,
+        text: &mut dyn TextMemory,
     ) -> Result<Cursor, Fault> {
-        let found = self.search_call(cursor, memory, text.as_deref_mut());
+        let found = self.search_call(cursor, memory, text);
         let found = found.or_else(|| self.follow_bp(cursor, memory, text));
         found.ok_or_else(|| {
             Fault::End(match self.is_code(cursor.address.for_lookup()) {
@@ -158,7 +156,7 @@ impl Unwinder {
         &mut self,
         cursor: &Cursor,
         memory: &mut M,
-        text: Option<&mut (dyn TextMemory + '_)>,
+        text: &mut dyn TextMemory,
     ) -> Option<Cursor> {
         let is_jit = |at: &Cursor| self.is_foreign_code(at.address.for_lookup());
         if !(is_jit(cursor) || self.is_code(cursor.address.for_lookup())) {
@@ -170,7 +168,7 @@ impl Unwinder {
             return Some(caller);
         }
         let is_code = is_jit(&caller) || self.is_code(caller.address.for_lookup());
-        (is_code && is_called(text?, raw(caller.address))).then_some(caller)
+        (is_code && is_called(text, raw(caller.address))).then_some(caller)
     }
 
     /// The caller of a function without an FDE that keeps no frame pointer, such as those of musl: the first
@@ -180,10 +178,10 @@ impl Unwinder {
         &mut self,
         cursor: &Cursor,
         memory: &mut M,
-        text: Option<&mut (dyn TextMemory + '_)>,
+        text: &mut dyn TextMemory,
     ) -> Option<Cursor> {
         let mut n_trials = 0;
-        let found = self.called_from(cursor, memory, text?, &mut n_trials);
+        let found = self.called_from(cursor, memory, text, &mut n_trials);
         // What trials read says nothing about what is taken.
         memory.took_unsure();
         found
@@ -193,7 +191,7 @@ impl Unwinder {
         &mut self,
         cursor: &Cursor,
         memory: &mut M,
-        text: &mut (dyn TextMemory + '_),
+        text: &mut dyn TextMemory,
         n_trials: &mut u32,
     ) -> Option<Cursor> {
         let lookup = cursor.address.for_lookup();
@@ -226,7 +224,7 @@ impl Unwinder {
             *n_trials += 1;
             let has_fde = self.fde_start(caller.address.for_lookup()).is_some();
             let goes_on = match has_fde {
-                true => self.reaches_end(caller, memory, Some(text), true),
+                true => self.reaches_end(caller, memory, text, true),
                 false => self.called_from(&caller, memory, text, n_trials).is_some(),
             };
             if goes_on {
@@ -237,7 +235,7 @@ impl Unwinder {
     }
 
     /// Whether code at `target` is the begin of the function at `lookup`, which has no FDE, or jumps there at once.
-    fn leads_to(&self, target: u64, lookup: Avma, text: &mut (dyn TextMemory + '_)) -> bool {
+    fn leads_to(&self, target: u64, lookup: Avma, text: &mut dyn TextMemory) -> bool {
         let is_begin = |target: u64| {
             lookup
                 .0
@@ -272,10 +270,10 @@ impl Unwinder {
         &self,
         cursor: &Cursor,
         memory: &mut M,
-        text: Option<&mut (dyn TextMemory + '_)>,
+        text: &mut dyn TextMemory,
     ) -> Option<Cursor> {
         let caller = linked(cursor, memory)?;
-        is_called(text?, raw(caller.address)).then_some(caller)
+        is_called(text, raw(caller.address)).then_some(caller)
     }
 
     /// `None` when no call precedes the return address.
@@ -314,13 +312,13 @@ impl Unwinder {
         &mut self,
         mut cursor: Cursor,
         memory: &mut M,
-        mut text: Option<&mut (dyn TextMemory + '_)>,
+        text: &mut dyn TextMemory,
     ) -> bool {
         for _ in 0..TRIAL_FRAMES {
             if !self.take_steps(1) {
                 return false;
             }
-            let Some(caller) = self.linked_by_bp(&cursor, memory, text.as_deref_mut()) else {
+            let Some(caller) = self.linked_by_bp(&cursor, memory, text) else {
                 return false;
             };
             let lookup = caller.address.for_lookup();
@@ -338,7 +336,7 @@ impl Unwinder {
         &mut self,
         cursor: Cursor,
         memory: &mut M,
-        text: Option<&mut (dyn TextMemory + '_)>,
+        text: &mut dyn TextMemory,
     ) -> bool {
         self.reaches_end(cursor, memory, text, false)
     }
@@ -348,16 +346,15 @@ impl Unwinder {
         &mut self,
         mut cursor: Cursor,
         memory: &mut M,
-        mut text: Option<&mut (dyn TextMemory + '_)>,
+        text: &mut dyn TextMemory,
         or_gap: bool,
     ) -> bool {
         for depth in 0..TRIAL_FRAMES {
             if !self.take_steps(1) {
                 return false;
             }
-            let (step, _) = self.step_at(cursor.address, text.as_deref_mut());
-            let checked = text.is_none() || self.is_sure(cursor.address, text.as_deref_mut());
-            if !checked {
+            let (step, _) = self.step_at(cursor.address, text);
+            if !self.is_sure(cursor.address, text) {
                 return false;
             }
             match self.find_caller(&cursor, step, memory) {

@@ -30,4 +30,4 @@ pub use loads::Loads;
 pub use memory::{ReadError, SplicedStack, StackCopy, StackMemory, TextMemory};
 pub use shared::SharedModules;
 pub use unwinder::{ModuleKey, Unwinder};
-pub use walk::{UnwindLimits, UnwoundFrame, UnwoundStack};
+pub use walk::{MAX_FRAMES, UnwoundFrame, UnwoundStack};

@@ -215,7 +215,7 @@ impl Unwinder {
     pub(crate) fn step_at(
         &mut self,
         address: FrameAddress<Avma>,
-        text: Option<&mut (dyn TextMemory + '_)>,
+        text: &mut dyn TextMemory,
     ) -> (Step, Option<ModuleKey>) {
         let lookup = address.for_lookup().0;
         let is_return = matches!(address, FrameAddress::ReturnAddress(_));
@@ -242,7 +242,7 @@ impl Unwinder {
     fn look_up_step(
         &mut self,
         address: FrameAddress<Avma>,
-        mut text: Option<&mut (dyn TextMemory + '_)>,
+        text: &mut dyn TextMemory,
     ) -> (Step, Option<ModuleKey>) {
         let lookup = address.for_lookup();
         let Some(entry) = self.entry_at(lookup.0) else {
@@ -268,8 +268,7 @@ impl Unwinder {
                 }
                 // The instruction after a call may start a function too, when the call never
                 // returns; then the lookup address has a row, or the bytes before are a call.
-                let called = text.as_deref_mut().map(|t| is_called(t, exact.0));
-                if called == Some(false) || (called.is_none() && row.is_none()) {
+                if !is_called(text, exact.0) {
                     return (Step::Start, Some(key));
                 }
             }
@@ -335,10 +334,7 @@ impl Unwinder {
     }
 }
 
-fn is_sigreturn(address: FrameAddress<Avma>, text: Option<&mut (dyn TextMemory + '_)>) -> bool {
-    let Some(text) = text else {
-        return false;
-    };
+fn is_sigreturn(address: FrameAddress<Avma>, text: &mut dyn TextMemory) -> bool {
     let mut found = |from: Option<u64>| {
         let mut bytes = [0; SIGRETURN.len()];
         from.is_some_and(|from| text.read_text(Avma(from), &mut bytes)) && bytes == SIGRETURN

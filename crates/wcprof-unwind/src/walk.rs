@@ -17,24 +17,8 @@ const MAX_STEPS: u32 = 16 << 10;
 /// frame takes some hundred.
 const MAX_CFI_BYTES: usize = 1 << 20;
 
-/// Bounds on one unwinding.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct UnwindLimits {
-    /// Frames after which a stack ends with [`StackEnd::TooManyFrames`].
-    pub max_frames: usize,
-    /// Bytes of the stack that are searched for a saved `rbp` when it is unknown; 0 turns the
-    /// search off.
-    pub search_bytes: u64,
-}
-
-impl Default for UnwindLimits {
-    fn default() -> Self {
-        Self {
-            max_frames: 2048,
-            search_bytes: 64 << 10,
-        }
-    }
-}
+/// Frames after which a stack ends with [`StackEnd::TooManyFrames`].
+pub const MAX_FRAMES: usize = 2048;
 
 /// One frame of a stack.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -60,15 +44,14 @@ pub struct UnwoundStack {
 impl Unwinder {
     /// Unwinds a stack into `stack`, whose contents are replaced.
     ///
-    /// With `text` guesses can be checked; without it a frame pointer is not followed where no
-    /// FDE covers an address, a return address from a [`SplicedStack`](crate::SplicedStack)'s
-    /// second source ends the stack, and a trampoline without an FDE is not recognized.
+    /// Guesses are checked with `text`: where it gives nothing, a frame pointer is not followed where no FDE
+    /// covers an address, a return address from a [`SplicedStack`](crate::SplicedStack)'s second source ends the
+    /// stack, and a trampoline without an FDE is not recognized.
     pub fn unwind<M: StackMemory + ?Sized>(
         &mut self,
         regs: &UserRegs,
         memory: &mut M,
-        mut text: Option<&mut (dyn TextMemory + '_)>,
-        limits: UnwindLimits,
+        text: &mut dyn TextMemory,
         stack: &mut UnwoundStack,
     ) {
         stack.frames.clear();
@@ -84,18 +67,17 @@ impl Unwinder {
         };
         let mut scratch_of = None;
         stack.end = loop {
-            let (step, module) = self.step_at(cursor.address, text.as_deref_mut());
+            let (step, module) = self.step_at(cursor.address, text);
             let address = if step.is_uncalled() {
                 FrameAddress::InstructionPointer(Avma(raw(cursor.address)))
             } else {
                 cursor.address
             };
             stack.frames.push(UnwoundFrame { address, module });
-            if stack.frames.len() >= limits.max_frames.max(1) {
+            if stack.frames.len() >= MAX_FRAMES {
                 // The root-most frame may have been the last one allowed.
                 break match step {
-                    Step::End(end) => end,
-                    Step::Start => StackEnd::Root,
+                    Step::Start | Step::End(StackEnd::Root) => StackEnd::Root,
                     _ => StackEnd::TooManyFrames,
                 };
             }
@@ -109,12 +91,12 @@ impl Unwinder {
             let mut next = self.find_caller(&cursor, step, memory);
             match next {
                 Err(Fault::NeedsBp) => {
-                    next = self.search_bp(&cursor, memory, text.as_deref_mut(), limits);
+                    next = self.search_bp(&cursor, memory, text);
                     stack.n_guessed += u32::from(next.is_ok());
                 }
                 // A module without FDEs here, or code that a JIT compiler made.
                 Err(Fault::End(StackEnd::NoUnwindInfo | StackEnd::NotInModule)) => {
-                    next = self.without_fde(&cursor, is_leaf, memory, text.as_deref_mut());
+                    next = self.without_fde(&cursor, is_leaf, memory, text);
                     stack.n_guessed += u32::from(next.is_ok());
                 }
                 _ => {}
@@ -126,11 +108,11 @@ impl Unwinder {
             };
             if !is_leaf && matches!(step, Step::Own { scratch: true, .. }) {
                 stack.n_guessed += 1;
-                if !self.is_sure(caller.address, text.as_deref_mut()) {
+                if !self.is_sure(caller.address, text) {
                     break StackEnd::NoUnwindInfo;
                 }
             }
-            if memory.took_unsure() && !self.is_sure(caller.address, text.as_deref_mut()) {
+            if memory.took_unsure() && !self.is_sure(caller.address, text) {
                 break StackEnd::CopyTooShort;
             }
             if !is_user_address(raw(caller.address)) {
@@ -149,7 +131,7 @@ impl Unwinder {
     pub(crate) fn is_sure(
         &mut self,
         address: FrameAddress<Avma>,
-        mut text: Option<&mut (dyn TextMemory + '_)>,
+        text: &mut dyn TextMemory,
     ) -> bool {
         if !self.is_code(address.for_lookup()) {
             return false;
@@ -157,15 +139,15 @@ impl Unwinder {
         let FrameAddress::ReturnAddress(Avma(ip)) = address else {
             return true;
         };
-        let (step, _) = self.step_at(address, text.as_deref_mut());
+        let (step, _) = self.step_at(address, text);
         match step {
             Step::Own { signal: true, .. } | Step::Sigreturn | Step::End(StackEnd::Root) => true,
             // Any left-over pointer to a function looks like this.
-            Step::Start => text.is_some_and(|text| {
+            Step::Start => {
                 let mut first = [0; START_CONTEXT.len()];
                 text.read_text(Avma(ip), &mut first) && first == START_CONTEXT
-            }),
-            _ => text.is_some_and(|text| is_called(text, ip)),
+            }
+            _ => is_called(text, ip),
         }
     }
 }

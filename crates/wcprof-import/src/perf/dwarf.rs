@@ -17,10 +17,9 @@ use wcprof_symbols::open_regular_in_time;
 use wcprof_types::{
     Avma, BuildId, FileOffset, LoadBias, Mapping, ScratchRegs, StackEnd, UserRegs, parse_maps,
 };
-use wcprof_unwind::{ModuleCode, StackCopy, TextMemory, UnwindLimits, Unwinder, UnwoundStack};
+use wcprof_unwind::{ModuleCode, StackCopy, TextMemory, Unwinder, UnwoundStack};
 
 use super::maps::{Map, Maps};
-use crate::limits;
 
 /// Numbers of registers in perf's samples (`arch/x86/include/uapi/asm/perf_regs.h`).
 mod reg {
@@ -110,16 +109,11 @@ impl StackCopies {
         let Some(known) = self.processes.get_mut(&pid) else {
             return self.ended(vec![ip], StackEnd::NoUnwindInfo);
         };
-        let limits = UnwindLimits {
-            max_frames: limits::MAX_FRAMES,
-            ..UnwindLimits::default()
-        };
         let mut memory = StackCopy::new(regs.sp, bytes, Avma(u64::MAX));
         let mut text = Text(&known.texts);
-        let text: Option<&mut dyn TextMemory> = Some(&mut text);
         known
             .unwinder
-            .unwind(&regs, &mut memory, text, limits, &mut self.stack);
+            .unwind(&regs, &mut memory, &mut text, &mut self.stack);
         let frames = self.stack.frames.iter();
         let frames = frames.map(|frame| frame.address.for_lookup().0);
         let frames = frames.collect();

@@ -200,3 +200,8 @@ impl Files {
             })
     }
 }
+
+/// Code that cannot be read.
+pub fn no_text(_: Avma, _: &mut [u8]) -> bool {
+    false
+}

@@ -5,11 +5,11 @@ use crate::common;
 use std::process::Command;
 use std::sync::{Arc, LazyLock};
 
-use common::{Dump, Files, Fixture};
+use common::{Dump, Files, Fixture, no_text};
 use object::{Object, ObjectSection, ObjectSymbol};
 use proptest::prelude::*;
 use wcprof_types::{Avma, LoadBias, StackEnd, UserRegs};
-use wcprof_unwind::{ModuleCode, StackCopy, UnwindLimits, Unwinder, UnwoundStack};
+use wcprof_unwind::{MAX_FRAMES, ModuleCode, StackCopy, Unwinder, UnwoundStack};
 
 struct Sample {
     file: Vec<u8>,
@@ -69,15 +69,11 @@ fn unwind(file: &[u8], damaged_stack: &[(usize, u8)]) {
     }
     let mut text = |address: Avma, bytes: &mut [u8]| sample.files.read(address, bytes);
     let mut stack = UnwoundStack::default();
-    let limits = UnwindLimits {
-        search_bytes: 4096,
-        ..UnwindLimits::default()
-    };
     for bp in [sample.dump.regs.bp, None, Some(u64::MAX), Some(0)] {
         let mut regs = sample.dump.regs;
         regs.bp = bp;
-        unwinder.unwind(&regs, &mut memory, Some(&mut text), limits, &mut stack);
-        assert!(!stack.frames.is_empty() && stack.frames.len() <= limits.max_frames);
+        unwinder.unwind(&regs, &mut memory, &mut text, &mut stack);
+        assert!(!stack.frames.is_empty() && stack.frames.len() <= MAX_FRAMES);
         for frame in &stack.frames {
             unwinder.fde_start(frame.address.for_lookup());
         }
@@ -145,13 +141,7 @@ fn no_modules() {
         let mut regs = SAMPLE.dump.regs;
         regs.ip = Avma(ip);
         let mut memory = SAMPLE.dump.memory.clone();
-        unwinder.unwind(
-            &regs,
-            &mut memory,
-            None,
-            UnwindLimits::default(),
-            &mut stack,
-        );
+        unwinder.unwind(&regs, &mut memory, &mut no_text, &mut stack);
         assert_eq!((stack.frames.len(), stack.end), (1, StackEnd::NotInModule));
     }
 }
@@ -211,12 +201,14 @@ fn looks_at_code() {
         bp: Some(BASE),
         ..UserRegs::default()
     };
-    let limits = UnwindLimits::default();
     let mut memory = StackCopy::new(regs.sp, &bytes, Avma(u64::MAX));
     let mut stack = UnwoundStack::default();
-    unwinder.unwind(&regs, &mut memory, Some(&mut text), limits, &mut stack);
+    unwinder.unwind(&regs, &mut memory, &mut text, &mut stack);
     // Frame pointers are followed as before.
-    assert_eq!(stack.frames.len(), limits.max_frames);
+    assert_eq!(
+        (stack.frames.len(), stack.end),
+        (MAX_FRAMES, StackEnd::TooManyFrames)
+    );
     assert!(n_looks < 50_000, "{n_looks}");
 }
 
@@ -253,8 +245,7 @@ fn long_entries() {
     let (mut stack, mut n_frames) = (UnwoundStack::default(), 0);
     for _ in 0..3 {
         let mut memory = StackCopy::new(Avma(BASE), &bytes, Avma(u64::MAX));
-        let limits = UnwindLimits::default();
-        unwinder.unwind(&regs, &mut memory, None, limits, &mut stack);
+        unwinder.unwind(&regs, &mut memory, &mut no_text, &mut stack);
         assert_eq!(stack.end, StackEnd::TooManyFrames);
         let n_more = stack.frames.len() - n_frames;
         assert!((30..60).contains(&n_more), "{n_frames} and {n_more} frames");

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use wcprof_types::{Avma, ScratchRegs, StackEnd, UserRegs};
-use wcprof_unwind::{StackCopy, UnwindLimits, Unwinder, UnwoundStack};
+use wcprof_unwind::{StackCopy, Unwinder, UnwoundStack};
 
 const CODE: Range<u64> = 0x10_0000..0x20_0000;
 const STACK: u64 = 0x7000_0000;
@@ -31,8 +31,7 @@ fn unwind(words: &[u64], calls: bool) -> (Vec<u64>, StackEnd) {
         scratch: ScratchRegs::default(),
     };
     let mut stack = UnwoundStack::default();
-    let limits = UnwindLimits::default();
-    unwinder.unwind(&regs, &mut memory, Some(&mut text), limits, &mut stack);
+    unwinder.unwind(&regs, &mut memory, &mut text, &mut stack);
     let frames = stack.frames.iter();
     let addresses = frames.map(|frame| frame.address.for_lookup().0 - CODE.start);
     (addresses.collect(), stack.end)

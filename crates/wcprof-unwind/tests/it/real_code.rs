@@ -4,10 +4,10 @@ use crate::common;
 
 use std::sync::Arc;
 
-use common::{Dump, Fixture, Regions};
+use common::{Dump, Fixture, Regions, no_text};
 use object::{Object, ObjectSection};
 use wcprof_types::{Avma, StackEnd, Svma};
-use wcprof_unwind::{ModuleCode, SplicedStack, StackCopy, UnwindLimits, UnwoundStack};
+use wcprof_unwind::{ModuleCode, SplicedStack, StackCopy, UnwoundStack};
 
 const SCENARIOS: [&str; 9] = [
     "alloca",
@@ -24,9 +24,9 @@ const SCENARIOS: [&str; 9] = [
 /// What to unwind with.
 #[derive(Copy, Clone, PartialEq, Debug)]
 enum Known {
-    /// All registers, no code bytes.
+    /// All registers.
     Registers,
-    /// `rbp` is unknown, code can be read.
+    /// All but `rbp`.
     NoBp,
 }
 
@@ -36,14 +36,8 @@ fn unwind(dump: &Dump, known: Known) -> (UnwoundStack, wcprof_unwind::Unwinder) 
     let mut regs = dump.regs;
     let mut memory = dump.memory.clone();
     let mut text = |address: Avma, bytes: &mut [u8]| files.read(address, bytes);
-    let limits = UnwindLimits::default();
-    match known {
-        Known::Registers => unwinder.unwind(&regs, &mut memory, None, limits, &mut stack),
-        Known::NoBp => {
-            regs.bp = None;
-            unwinder.unwind(&regs, &mut memory, Some(&mut text), limits, &mut stack);
-        }
-    }
+    regs.bp = regs.bp.filter(|_| known == Known::Registers);
+    unwinder.unwind(&regs, &mut memory, &mut text, &mut stack);
     (stack, unwinder)
 }
 
@@ -128,7 +122,8 @@ fn static_pie() {
 /// Unwinds from `ip` as if the code there had been called by the dump's leaf, with `n_pushed`
 /// more words on the stack, and expects the leaf's chain behind it.
 fn check_called(dump: &Dump, ip: Avma, n_pushed: u64, expected: &UnwoundStack) {
-    let (mut unwinder, _) = dump.unwinder();
+    let (mut unwinder, files) = dump.unwinder();
+    let mut text = |address: Avma, bytes: &mut [u8]| files.read(address, bytes);
     let (vdso, bytes) = dump.vdso();
     let code = Arc::new(ModuleCode::parse(bytes).unwrap());
     let bias = code.load_bias(vdso).unwrap();
@@ -144,13 +139,7 @@ fn check_called(dump: &Dump, ip: Avma, n_pushed: u64, expected: &UnwoundStack) {
     regs.sp = Avma(sp);
     regs.ip = ip;
     let mut stack = UnwoundStack::default();
-    unwinder.unwind(
-        &regs,
-        &mut memory,
-        None,
-        UnwindLimits::default(),
-        &mut stack,
-    );
+    unwinder.unwind(&regs, &mut memory, &mut text, &mut stack);
     let addresses =
         |s: &UnwoundStack| -> Vec<_> { s.frames.iter().skip(1).map(|f| f.module).collect() };
     assert_eq!(stack.end, StackEnd::Root, "{ip:?}: {stack:?}");
@@ -214,17 +203,10 @@ fn splice() {
     let (base, bytes) = dump.memory.0[0].clone();
     let limit = Avma(base + bytes.len() as u64);
     let copy = StackCopy::new(Avma(base), &bytes[..1024], limit);
-    let limits = UnwindLimits::default();
     let mut text = |address: Avma, bytes: &mut [u8]| files.read(address, bytes);
 
     let mut short = UnwoundStack::default();
-    unwinder.unwind(
-        &dump.regs,
-        &mut { copy },
-        Some(&mut text),
-        limits,
-        &mut short,
-    );
+    unwinder.unwind(&dump.regs, &mut { copy }, &mut text, &mut short);
     assert_eq!(short.end, StackEnd::CopyTooShort);
     assert!(short.frames.len() > 10);
     assert_eq!(short.frames[..], full.frames[..short.frames.len()]);
@@ -232,13 +214,7 @@ fn splice() {
     let mut rest = dump.memory.clone();
     let mut stack = UnwoundStack::default();
     let mut spliced = SplicedStack::new(copy, &mut rest);
-    unwinder.unwind(
-        &dump.regs,
-        &mut spliced,
-        Some(&mut text),
-        limits,
-        &mut stack,
-    );
+    unwinder.unwind(&dump.regs, &mut spliced, &mut text, &mut stack);
     assert_eq!(stack, full);
 
     // The stack above was rewritten: its words are code addresses, but no call precedes them.
@@ -248,18 +224,12 @@ fn splice() {
         .collect();
     let mut rest = Regions(vec![(base, other)]);
     let mut spliced = SplicedStack::new(copy, &mut rest);
-    unwinder.unwind(
-        &dump.regs,
-        &mut spliced,
-        Some(&mut text),
-        limits,
-        &mut stack,
-    );
+    unwinder.unwind(&dump.regs, &mut spliced, &mut text, &mut stack);
     assert_eq!(stack, short);
 
     let mut rest = dump.memory.clone();
     let mut spliced = SplicedStack::new(copy, &mut rest);
-    unwinder.unwind(&dump.regs, &mut spliced, None, limits, &mut stack);
+    unwinder.unwind(&dump.regs, &mut spliced, &mut no_text, &mut stack);
     assert_eq!(stack, short, "without code bytes nothing can be checked");
 }
 
@@ -269,26 +239,12 @@ fn end_reasons() {
     let fixture = Fixture::build(&["-O2"]);
     let dump = fixture.run("qsort");
     let (full, mut unwinder) = unwind(&dump, Known::Registers);
+    let (_, files) = dump.unwinder();
+    let mut text = |address: Avma, bytes: &mut [u8]| files.read(address, bytes);
     let mut memory = dump.memory.clone();
     let mut stack = UnwoundStack::default();
-    let limits = UnwindLimits {
-        max_frames: 3,
-        ..UnwindLimits::default()
-    };
-    unwinder.unwind(&dump.regs, &mut memory, None, limits, &mut stack);
-    assert_eq!(
-        (stack.frames.len(), stack.end),
-        (3, StackEnd::TooManyFrames)
-    );
-
     let mut nothing = Regions(vec![(dump.regs.sp.0, Vec::new())]);
-    unwinder.unwind(
-        &dump.regs,
-        &mut nothing,
-        None,
-        UnwindLimits::default(),
-        &mut stack,
-    );
+    unwinder.unwind(&dump.regs, &mut nothing, &mut text, &mut stack);
     assert_eq!(
         (stack.frames.len(), stack.end),
         (1, StackEnd::UnreadableStack)
@@ -307,26 +263,14 @@ fn end_reasons() {
     unwinder
         .add_module(libc.start, libc.end, Default::default(), None)
         .unwrap();
-    unwinder.unwind(
-        &dump.regs,
-        &mut memory,
-        None,
-        UnwindLimits::default(),
-        &mut stack,
-    );
+    unwinder.unwind(&dump.regs, &mut memory, &mut text, &mut stack);
     assert_eq!(
         (stack.frames.len(), stack.end),
         (n_own + 1, StackEnd::ModuleUnreadable)
     );
 
     unwinder.remove_module(libc.start);
-    unwinder.unwind(
-        &dump.regs,
-        &mut memory,
-        None,
-        UnwindLimits::default(),
-        &mut stack,
-    );
+    unwinder.unwind(&dump.regs, &mut memory, &mut text, &mut stack);
     assert_eq!(
         (stack.frames.len(), stack.end),
         (n_own + 1, StackEnd::NotInModule)
@@ -342,8 +286,8 @@ fn function_without_fde() {
     let (mut unwinder, files) = dump.unwinder();
     let mut text = |address: Avma, bytes: &mut [u8]| files.read(address, bytes);
     let mut memory = dump.memory.clone();
-    let (mut stack, limits) = (UnwoundStack::default(), UnwindLimits::default());
-    unwinder.unwind(&dump.regs, &mut memory, Some(&mut text), limits, &mut stack);
+    let mut stack = UnwoundStack::default();
+    unwinder.unwind(&dump.regs, &mut memory, &mut text, &mut stack);
     assert_eq!(
         (stack.end, stack.n_guessed),
         (StackEnd::Root, 1),
@@ -358,7 +302,7 @@ fn function_without_fde() {
     assert_eq!(starts[at - 1], Some(dump.chain[2]), "middle is the callee");
     assert_eq!(starts[at + 1], Some(dump.chain[4]), "main is the caller");
 
-    unwinder.unwind(&dump.regs, &mut memory, None, limits, &mut stack);
+    unwinder.unwind(&dump.regs, &mut memory, &mut no_text, &mut stack);
     assert_eq!(
         (stack.end, stack.frames.len()),
         (StackEnd::NoUnwindInfo, at + 1)
@@ -374,7 +318,8 @@ fn no_section_headers() {
     let whole = std::fs::read(path).unwrap();
     let (full, _) = unwind(&dump, Known::Registers);
     let check = |file: &[u8], what: &str| {
-        let (mut unwinder, _) = dump.unwinder();
+        let (mut unwinder, files) = dump.unwinder();
+        let mut text = |address: Avma, bytes: &mut [u8]| files.read(address, bytes);
         let code = ModuleCode::parse(file).unwrap();
         assert!(code.n_fdes() > 10, "{what}");
         let m = dump
@@ -388,13 +333,7 @@ fn no_section_headers() {
             .unwrap();
         let mut stack = UnwoundStack::default();
         let mut memory = dump.memory.clone();
-        unwinder.unwind(
-            &dump.regs,
-            &mut memory,
-            None,
-            UnwindLimits::default(),
-            &mut stack,
-        );
+        unwinder.unwind(&dump.regs, &mut memory, &mut text, &mut stack);
         let addresses = |s: &UnwoundStack| s.frames.iter().map(|f| f.address).collect::<Vec<_>>();
         assert_eq!(
             (addresses(&stack), stack.end),
