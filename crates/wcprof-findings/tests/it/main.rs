@@ -6,3 +6,4 @@ mod support;
 
 mod certainty;
 mod fleets;
+mod watch;
