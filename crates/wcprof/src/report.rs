@@ -23,7 +23,7 @@ use crate::locks;
 use crate::names::shorten;
 use crate::open::{Spans, hotspot_rules, named};
 use crate::parquet;
-use crate::report_flags::{self, format};
+use crate::report_flags::{self, format, has_answers};
 use crate::terminal::Terminal;
 use crate::views::{answers, cores_of, note_empty, overview, title};
 
@@ -57,13 +57,17 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
     };
     args.part.check(&profile)?;
     // Rules are written for user stacks.
-    let without_kernel = (args.trees.kernel).then(|| opened.profile(&symbols, &rules, false));
+    let without_kernel =
+        (args.trees.kernel && has_answers(format)).then(|| opened.profile(&symbols, &rules, false));
     let for_rules = without_kernel.as_ref().unwrap_or(&profile);
     let findings = match format {
         FormatArg::Html => html::findings(for_rules, &rules, args)?,
         _ => Hotspots::default(),
     };
-    let cores = cores_of(for_rules, &args.analysis.rules, args.ops)?;
+    let cores = match has_answers(format) {
+        true => cores_of(for_rules, &args.analysis.rules, args.ops)?,
+        false => None,
+    };
     let cores = cores.as_ref();
     if !has_full_names(args, format) {
         shorten(&mut profile);

@@ -54,13 +54,31 @@ pub(crate) fn check(args: &ReportArgs, format: FormatArg) -> Result<(), Failure>
         FormatArg::Html => "the page has both directions",
         _ => "it has the root first, and what reads it inverts",
     };
-    match given(args).find(|flag| !counts(flag)) {
-        Some(flag) => {
+    let no_ops = is_table || args.what.locks || !has_answers(format);
+    let refused = match given(args).find(|flag| !counts(flag)) {
+        Some(flag) => Some((flag, why)),
+        None if no_ops && args.ops.is_some() => {
+            let why =
+                "the first screen, trees, --json and the page show the CPU time of an operation";
+            Some(("--ops", why))
+        }
+        None => None,
+    };
+    match refused {
+        Some((flag, why)) => {
             let error = anyhow!("`{flag}` would change nothing here");
             Err(Failure::usage(error).hint(why))
         }
         None => Ok(()),
     }
+}
+
+/// Formats that say where the cores went: the others show no CPU time of operations.
+pub(crate) fn has_answers(format: FormatArg) -> bool {
+    matches!(
+        format,
+        FormatArg::Overview | FormatArg::Text | FormatArg::Json | FormatArg::Html
+    )
 }
 
 /// The flags about trees and stacks that are given.

@@ -187,6 +187,8 @@ fn flags_without_effect() {
     for line in [
         "--format markdown --state lock",
         "--format markdown --by thread",
+        "--functions --ops 100",
+        "--locks --ops 100",
         "--functions --invert",
         "--waits --by thread",
         "--format pprof --invert",
