@@ -20,7 +20,7 @@ const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
 #[derive(Debug)]
 pub struct ModuleCode {
     build_id: Option<BuildId>,
-    pub(crate) loads: Loads,
+    loads: Loads,
     pub(crate) cfi: Option<Cfi>,
     pub(crate) debug_cfi: Option<Cfi>,
 }

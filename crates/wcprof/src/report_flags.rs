@@ -55,16 +55,12 @@ pub(crate) fn check(args: &ReportArgs, format: FormatArg) -> Result<(), Failure>
         _ => "it has the root first, and what reads it inverts",
     };
     let no_ops = is_table || args.what.locks || !has_answers(format);
-    let refused = match given(args).find(|flag| !counts(flag)) {
-        Some(flag) => Some((flag, why)),
-        None if no_ops && args.ops.is_some() => {
-            let why =
-                "the first screen, trees, --json and the page show the CPU time of an operation";
-            Some(("--ops", why))
-        }
-        None => None,
-    };
-    match refused {
+    let ops = (no_ops && args.ops.is_some()).then_some((
+        "--ops",
+        "the first screen, trees, --json and the page show the CPU time of an operation",
+    ));
+    let flag = given(args).find(|flag| !counts(flag));
+    match flag.map(|flag| (flag, why)).or(ops) {
         Some((flag, why)) => {
             let error = anyhow!("`{flag}` would change nothing here");
             Err(Failure::usage(error).hint(why))

@@ -5,7 +5,7 @@ use std::process::Command;
 use nix::sys::resource::{Resource, setrlimit};
 
 /// Names the test that a process is for.
-const TEST: &str = "DWARF_STREAM_TEST";
+const TEST: &str = "TEST_WITHIN_MEMORY";
 
 /// Runs `body` with at most `limit` bytes of memory. An allocation beyond it aborts the process.
 pub fn within_memory(test: &str, limit: u64, body: impl FnOnce()) {
