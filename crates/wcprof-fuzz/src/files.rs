@@ -10,7 +10,7 @@ use wcprof_profile::Rules;
 /// A file of rules for states and pools.
 pub(crate) fn state_rules(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {
-        let _ = Rules::with_user_files(&[("fuzz.toml", text)]).map_err(|e| e.to_string());
+        let _ = Rules::without_builtin(&[("fuzz.toml", text)]).map_err(|e| e.to_string());
     }
 }
 

@@ -109,17 +109,17 @@ impl Rules {
 
     /// The user's rules, each a file's name (for errors) and its text, before the built-in ones.
     pub fn with_user_files<S: AsRef<str>>(files: &[(S, S)]) -> Result<Self, RulesError> {
-        let user = files.iter().map(|(name, text)| Source {
-            name: name.as_ref(),
-            text: text.as_ref(),
-            is_builtin: false,
-        });
         let builtin = BUILTIN.iter().map(|&(name, text)| Source {
             name,
             text,
             is_builtin: true,
         });
-        Self::from_sources(user.chain(builtin))
+        Self::from_sources(sources(files).chain(builtin))
+    }
+
+    /// The user's rules alone.
+    pub fn without_builtin<S: AsRef<str>>(files: &[(S, S)]) -> Result<Self, RulesError> {
+        Self::from_sources(sources(files))
     }
 
     /// Reads sources in order of precedence.
@@ -178,6 +178,15 @@ impl Rules {
             category_texts: collected.category_texts,
         })
     }
+}
+
+/// The user's files.
+fn sources<S: AsRef<str>>(files: &[(S, S)]) -> impl Iterator<Item = Source<'_>> {
+    files.iter().map(|(name, text)| Source {
+        name: name.as_ref(),
+        text: text.as_ref(),
+        is_builtin: false,
+    })
 }
 
 #[derive(Default)]

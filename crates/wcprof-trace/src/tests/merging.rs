@@ -1,12 +1,13 @@
 //! Merged traces: what each source had, and what only they together have.
 
-use wcprof_types::{Avma, ThreadState};
+use wcprof_types::{
+    Avma, FileOffset, LoadBias, Pid, RelativeAddress, StackEnd, Svma, ThreadState, Tid, TimeNs,
+};
 
 use super::{header, some_trace};
 use crate::TraceSink;
 use crate::model::*;
 use crate::{Align, Ending, Joins, MergeLosses, TraceReader, TraceWriter, merge, merged_header};
-use wcprof_types::{Pid, StackEnd, Tid, TimeNs};
 
 fn read(bytes: &[u8]) -> Trace {
     let (trace, ending) = TraceReader::from_reader(bytes).unwrap().read_all().unwrap();
@@ -25,6 +26,16 @@ fn merged(files: &[&[u8]], align: Align) -> (Trace, MergeLosses) {
     };
     let losses = merge(tables, align, &joins, open, &mut writer).unwrap();
     (read(&writer.into_inner()), losses)
+}
+
+fn function(name: &str) -> Vec<SymbolFrame> {
+    vec![SymbolFrame {
+        name: name.to_owned(),
+        file: None,
+        line: None,
+        inlined: false,
+        resolved: true,
+    }]
 }
 
 /// A trace of one thread that spends a second in code outside of every file, which has this name.
@@ -75,15 +86,6 @@ fn small(host: &str, started_unix_ns: u64, name: Option<&str>) -> Vec<u8> {
         ..Stats::default()
     })
     .unwrap();
-    let function = |name: &str| {
-        vec![SymbolFrame {
-            name: name.to_owned(),
-            file: None,
-            line: None,
-            inlined: false,
-            resolved: true,
-        }]
-    };
     let mut names = LocalNames::default();
     names.names.frames.insert(kernel, function("schedule"));
     if let Some(name) = name {
@@ -198,6 +200,55 @@ fn names_at_one_address() {
         let (trace, losses) = merged(&[&a, &b], Align::Start);
         let n_named = trace.tables.names.local.names.frames.len();
         assert_eq!((n_named, losses.n_unnamed), expected, "{names:?}");
+    }
+}
+
+/// A second of one process in this code, which a symbol table names, as bytes.
+fn with_symbols(started_s: u64, code: &Frame, name: &str) -> Vec<u8> {
+    let mut tables = tables_of(started_s, |_| {});
+    tables.names.local = LocalNames::default();
+    tables.modules.push(Module {
+        process: ProcessId(0),
+        path: "/p".to_owned(),
+        build_id: None,
+        start: Avma(0),
+        end: Avma(0x1000),
+        offset: FileOffset(0),
+        bias: LoadBias(0),
+        base: Svma(0),
+        deleted: false,
+    });
+    tables.frames[0] = code.clone();
+    let mut symbols = SymbolTable::default();
+    symbols.frames.insert(FrameId(0), function(name));
+    let mut writer = TraceWriter::new(Vec::new(), &tables.header).unwrap();
+    writer.add_tables(&tables).unwrap();
+    writer.finish(&tables.stats).unwrap();
+    writer.write_symbols(&symbols).unwrap();
+    writer.into_inner()
+}
+
+/// Check that names of code in no file stay only where two symbol tables agree, and that of a file's code the
+/// later one stays.
+#[test]
+fn names_of_two_symbol_tables() {
+    let unmapped = Frame::Unmapped(Avma(0x1000));
+    let native = Frame::Native {
+        module: ModuleId(0),
+        address: RelativeAddress(0x10),
+        function: None,
+    };
+    for (code, names, expected) in [
+        (&unmapped, ["f", "f"], (Some("f"), 0)),
+        (&unmapped, ["f", "g"], (None, 1)),
+        (&native, ["f", "g"], (Some("g"), 0)),
+    ] {
+        let [a, b] = [(0, names[0]), (10, names[1])].map(|(at, n)| with_symbols(at, code, n));
+        let (trace, losses) = merged(&[&a, &b], Align::Clock);
+        let symbols = trace.tables.names.symbols.unwrap();
+        let of_code = symbols.frames.values().next();
+        let name = of_code.map(|functions| functions[0].name.as_str());
+        assert_eq!((name, losses.n_unnamed), expected, "{code:?} {names:?}");
     }
 }
 
