@@ -3,14 +3,13 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use wcprof_types::ThreadState;
 
 use wcprof_testkit::{
     Attach, Engine, Recording, RemoteProcess, Samples, Variant, alone, assert_share, fixture,
-    interrupt, printed, wait_for_trace,
+    interrupt, printed, wait_for_trace, wait_until,
 };
 
 /// What `wcprof doctor --json` says of a rule.
@@ -23,8 +22,6 @@ fn finding(recording: &Recording, rule: &str) -> Option<serde_json::Value> {
 
 /// CPU time that each reactor is recorded for: some 100 samples at 99 Hz.
 const CPU_EACH: Duration = Duration::from_secs(1);
-/// On how busy a machine that is waited for.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Record the reactors of a process until each has run for long enough.
 fn record(engine: Engine, mode: &str) -> Recording {
@@ -32,13 +29,11 @@ fn record(engine: Engine, mode: &str) -> Recording {
     let target = RemoteProcess::start_command(Command::new(&program).arg(mode));
     let (child, folder) = Attach::new(engine, target.pid()).seconds(0.0).spawn();
     wait_for_trace(&folder);
-    let begin = Instant::now();
     let start = cpu_of_reactors(target.pid());
     let has_run = |now: &[Duration]| now.iter().zip(&start).all(|(b, a)| *b >= *a + CPU_EACH);
-    while !has_run(&cpu_of_reactors(target.pid())) {
-        assert!(begin.elapsed() < PATIENCE, "reactors do not get CPU time");
-        thread::sleep(Duration::from_millis(20));
-    }
+    wait_until("reactors do not get CPU time", || {
+        has_run(&cpu_of_reactors(target.pid())).then_some(())
+    });
     interrupt(&child);
     let recording = Recording::finish(child, folder);
     recording.assert_sound(engine);

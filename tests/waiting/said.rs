@@ -4,14 +4,10 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use wcprof_testkit::worker;
-
-/// A line that does not come within this does not come.
-const PATIENCE: Duration = Duration::from_secs(60);
+use wcprof_testkit::{PATIENCE, worker};
 
 /// A wcprof that runs. It is killed when dropped.
 pub(crate) struct Said {

@@ -346,8 +346,11 @@ fn ends(args: impl FnOnce(&str) -> Vec<String>) {
     // Who is left behind would hold the end of a pipe open.
     let mut said = tempfile::tempfile().expect("temporary file");
     let attach = |server: &mut RemoteProcess| {
+        let program = env!("CARGO_BIN_EXE_wcprof");
         let mut wcprof = Command::new("nsenter")
-            .args(["--mount", "--target", &pid, env!("CARGO_BIN_EXE_wcprof")])
+            .args(["--mount", "--target", &pid])
+            // Below this process's root: the path itself may lead to the server.
+            .arg(format!("/proc/{}/root{program}", std::process::id()))
             .args(args(&pid))
             .stderr(said.try_clone().expect("a descriptor"))
             .spawn()

@@ -11,12 +11,9 @@ use tempfile::TempDir;
 use wcprof_trace::Ending;
 
 use wcprof_testkit::{
-    Engine, RemoteProcess, Variant, assert_weights, fixture, read_trace, skip, text, usable,
-    wait_until, wcprof,
+    Engine, PATIENCE, RemoteProcess, Variant, assert_weights, fixture, read_trace, skip, text,
+    usable, wait_until, wcprof,
 };
-
-/// What is not on the screen within this will not come.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A terminal of its own; it is gone when this is dropped.
 struct Screen {

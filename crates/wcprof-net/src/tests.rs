@@ -19,6 +19,9 @@ use crate::{
     StoreKind, StoreOptions,
 };
 
+/// How long a request or an answer that must come may take.
+const PATIENCE: Duration = Duration::from_secs(300);
+
 /// What a server does with one request, after it has read all of it.
 #[derive(Clone, Debug)]
 enum Then {
@@ -165,9 +168,9 @@ fn push(
     let pusher = pusher.unwrap();
     let mut all = Vec::new();
     while !is_enough(&all) {
-        all.push(events.recv_timeout(Duration::from_secs(60)).unwrap());
+        all.push(events.recv_timeout(PATIENCE).unwrap());
     }
-    assert!(pusher.finish(Duration::from_secs(60), Duration::ZERO));
+    assert!(pusher.finish(PATIENCE, Duration::ZERO));
     all
 }
 
@@ -431,7 +434,7 @@ fn partly_taken() {
     spool
         .add(StoreKind::Otlp.pack(b"profiles".to_vec()))
         .unwrap();
-    assert!(pusher.finish(Duration::from_secs(60), Duration::ZERO));
+    assert!(pusher.finish(PATIENCE, Duration::ZERO));
     let all: Vec<Answer> = events.iter().collect();
     let partly = Answer::Partly {
         n_rejected: 2,

@@ -100,7 +100,11 @@ pub fn wait_for_run_time(pid: i32, tid: i32, more: u64) {
     });
 }
 
-/// Look once a millisecond until something is found; panics with `otherwise` after a minute.
+/// How long a test waits for what must come. Only a test that fails takes as long: a hypervisor may hold the
+/// machine up for a minute.
+pub const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Look once a millisecond until something is found; panics with `otherwise` after [`PATIENCE`].
 #[track_caller]
 pub fn wait_until<T>(otherwise: impl Display, mut look: impl FnMut() -> Option<T>) -> T {
     let begin = Instant::now();
@@ -108,7 +112,7 @@ pub fn wait_until<T>(otherwise: impl Display, mut look: impl FnMut() -> Option<T
         if let Some(found) = look() {
             return found;
         }
-        assert!(begin.elapsed() < Duration::from_secs(60), "{otherwise}");
+        assert!(begin.elapsed() < PATIENCE, "{otherwise}");
         thread::sleep(Duration::from_millis(1));
     }
 }

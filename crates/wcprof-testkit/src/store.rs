@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use flate2::read::GzDecoder;
 
-/// A request that does not come within this does not come.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::proc::PATIENCE;
 
 /// What it does with a request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -79,7 +78,7 @@ impl TestStore {
     #[track_caller]
     pub fn next(&self) -> StoreRequest {
         let request = self.requests.recv_timeout(PATIENCE);
-        request.expect("no request came in a minute")
+        request.expect("no request came")
     }
 
     /// The next request, if it comes within this time.

@@ -27,7 +27,7 @@ use crate::probe::Verdict;
 const SYS_READ: u32 = 0;
 
 /// A wait for something that must happen gives up after this.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Loads an engine.
 type Make = fn(&[Pid], bool) -> Result<BpfEngine, BpfError>;

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use wcprof_testkit::PATIENCE;
 
 use crate::support::{OSD, json, run, text};
 
@@ -134,7 +135,6 @@ fn chromium() -> Option<PathBuf> {
 
 /// The elements of a page after its script has run, and what the browser's console says.
 fn open(chromium: &Path, folder: &Path, page: &Path, fragment: &str) -> (String, String) {
-    const PATIENCE: Duration = Duration::from_secs(120);
     let mut child = Command::new(chromium)
         .args([
             "--headless",

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use wcprof_export::{PushedProfile, Series, StoreLimits, StoreProfiles, pyroscope_request};
 use wcprof_net::{Pusher, PusherOptions, Spool, SpoolOptions, Store, StoreKind, StoreOptions};
-use wcprof_testkit::{Reply, TestStore, skip};
+use wcprof_testkit::{PATIENCE, Reply, TestStore, skip};
 
 use crate::support::{OSD, fixture, json};
 
@@ -50,7 +50,7 @@ fn pushed(trace: &str, series: &[Series]) -> Vec<Vec<u8>> {
         .add(kind.pack(pyroscope_request(&requests)))
         .expect("its folder takes it");
     let [refused, taken] = [server.next(), server.next()];
-    assert!(pusher.finish(Duration::from_secs(60), Duration::ZERO));
+    assert!(pusher.finish(PATIENCE, Duration::ZERO));
     assert_eq!((refused.status, taken.status), (429, 200));
     assert_eq!(refused.body, taken.body);
     let pushed = taken.pushed().into_iter().zip(series);
