@@ -349,8 +349,9 @@ fn ends(args: impl FnOnce(&str) -> Vec<String>) {
         let program = env!("CARGO_BIN_EXE_wcprof");
         let mut wcprof = Command::new("nsenter")
             .args(["--mount", "--target", &pid])
-            // Below this process's root: the path itself may lead to the server.
+            // The program's path, or one of libraries, may lead to the server.
             .arg(format!("/proc/{}/root{program}", std::process::id()))
+            .env_clear()
             .args(args(&pid))
             .stderr(said.try_clone().expect("a descriptor"))
             .spawn()
