@@ -176,8 +176,10 @@ fn add_sleepers(split: &mut Split, engine: Engine, target: &mut RemoteProcess, s
         let function = folded.chain(&["sleeper", &format!("wait_{part}")]);
         function.states(&["[sleep]"]).total()
     });
-    // Where a thread waited for a CPU between two ticks is not known.
-    let truth = parts
-        .map(|part| after.since(&before, part) - after.since(&before, &format!("{part}_delay")));
+    // Where a thread waited for a CPU between two ticks is not known. On a machine that gives none, all is such time.
+    let truth = parts.map(|part| {
+        let delay = after.since(&before, &format!("{part}_delay"));
+        after.since(&before, part).saturating_sub(delay)
+    });
     split.add(&recording, got, truth);
 }
