@@ -42,6 +42,7 @@ fn start(engine: Engine, store: &TestStore, folder: &Path, name: &str) -> Said {
 
 /// A profile, decoded.
 struct Got {
+    id: Vec<u8>,
     name: String,
     service: String,
     profile: proto::Profile,
@@ -59,6 +60,7 @@ impl Got {
         Self {
             name: label("__name__"),
             service: label("service_name"),
+            id: pushed.id,
             profile: proto::Profile::decode(&*pushed.pprof).expect("a pprof message"),
         }
     }
@@ -102,7 +104,7 @@ fn until(store: &TestStore, all: &mut Vec<Got>, mut is_last: impl FnMut(&Got) ->
         let mut found = false;
         for got in request.pushed().into_iter().map(Got::of) {
             // A request is sent again if its answer came too late.
-            let is_new = all.iter().all(|known| known.profile != got.profile);
+            let is_new = all.iter().all(|known| known.id != got.id);
             if got.name == "wall" && is_new {
                 found |= is_last(&got);
                 all.push(got);
