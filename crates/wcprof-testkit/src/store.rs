@@ -52,7 +52,7 @@ pub struct PushedPprof {
     pub labels: BTreeMap<String, String>,
     /// A message of pprof.
     pub pprof: Vec<u8>,
-    /// A new one for each profile.
+    /// The agent gives each profile a new one; others may give none.
     pub id: Vec<u8>,
 }
 
@@ -165,7 +165,10 @@ impl StoreRequest {
                         let [name, value] = label;
                         assert_eq!(pushed.labels.insert(name, value), None);
                     }
-                    2 => [pushed.pprof, pushed.id] = [0, 1].map(|at| of_value[at].1.to_vec()),
+                    2 => {
+                        pushed.pprof = of_value[0].1.to_vec();
+                        pushed.id = of_value.get(1).map_or_else(Vec::new, |id| id.1.to_vec());
+                    }
                     other => panic!("field {other} of a series"),
                 }
             }
