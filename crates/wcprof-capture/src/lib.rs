@@ -45,6 +45,8 @@ pub mod probe;
 mod queue;
 mod sampler;
 mod sys;
+#[cfg(test)]
+mod testing;
 
 pub use batch::{
     KernelStack, LockGlance, LockNotes, OwnerGlance, Since, StackBytes, StackCopy, TargetEnd,

@@ -16,6 +16,7 @@ use wcprof_host::procfs::read_file;
 use wcprof_perf::{CpuPolicy, PerfOptions, PerfSampler, isolated_cpus, online_cpus};
 use wcprof_types::{Pid, cpu_list, parse_cpus};
 
+use crate::testing::skip;
 use crate::{EngineKind, Sampler, SamplerLinks, SamplerOptions};
 
 const SPARING: CpuPolicy = CpuPolicy {
@@ -26,12 +27,10 @@ const SPARING: CpuPolicy = CpuPolicy {
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Whether this is such a machine; prints the skip.
-fn is_large(test: &str) -> bool {
+fn is_large() -> bool {
     let is_large = online_cpus().len() >= 32 && !isolated_cpus().is_empty();
     if !is_large {
-        println!(
-            "SKIPPED: {test} needs 32 CPUs with isolated ones: `cargo xtask vmtest` boots them"
-        );
+        skip("needs 32 CPUs with isolated ones: `cargo xtask vmtest` boots them");
     }
     is_large
 }
@@ -87,7 +86,7 @@ fn samples_on(cpu: u32, timers: &mut PerfSampler) -> u32 {
 /// them if that was declined; also after a CPU went away and came back.
 #[test]
 fn timers_follow_the_target() {
-    if !is_large("timers_follow_the_target") {
+    if !is_large() {
         return;
     }
     let isolated = isolated_cpus();
@@ -160,7 +159,7 @@ fn timers_follow_the_target() {
 /// Check that a recording follows its target to isolated CPUs, and says which of them got a timer.
 #[test]
 fn follows_to_isolated_cpus() {
-    if !is_large("follows_to_isolated_cpus") {
+    if !is_large() {
         return;
     }
     let (mut cat, pid) = target();

@@ -10,6 +10,7 @@ use std::thread;
 use wcprof_types::{Avma, Pid, Tid};
 
 use crate::probe::{Verdict, probe};
+use crate::testing::skip;
 use crate::{
     BpfError, EngineKind, Sampler, SamplerLinks, SamplerOptions, StackBytes, StackCopy, StartError,
     TickBatch,
@@ -38,13 +39,11 @@ fn sampler(engine: Option<EngineKind>) -> Result<Sampler, StartError> {
 }
 
 /// Whether the kernel lacks what the engine `bpf` calls; prints the skip.
-fn is_old(test: &str) -> bool {
+fn is_old() -> bool {
     let refused = sampler(Some(EngineKind::Bpf));
     let is_old = matches!(refused, Err(StartError::Bpf(BpfError::NoHelper { .. })));
     if !is_old {
-        println!(
-            "SKIPPED: {test} needs a kernel before Linux 5.15: `cargo xtask vmtest` boots one"
-        );
+        skip("needs a kernel before Linux 5.15: `cargo xtask vmtest` boots one");
     }
     is_old
 }
@@ -52,7 +51,7 @@ fn is_old(test: &str) -> bool {
 /// Check that what lacks is said, in `wcprof check` as in a recording, and `procfs` is chosen.
 #[test]
 fn reason() {
-    if !is_old("reason") {
+    if !is_old() {
         return;
     }
     let probe = probe(None).unwrap();
@@ -94,7 +93,7 @@ fn see_both(batches: &Receiver<TickBatch>, (waiting, mark): (Tid, Avma), running
 /// Check that stacks of a thread that waits and of one that runs are seen.
 #[test]
 fn stacks() {
-    if !is_old("stacks") {
+    if !is_old() {
         return;
     }
     let (mut reader, writer) = pipe().unwrap();

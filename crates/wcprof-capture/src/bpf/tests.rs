@@ -23,6 +23,7 @@ use wcprof_perf::{CpuPolicy, PerfOptions, PerfSampler, of_thread, online_cpus};
 use super::*;
 use crate::many_cpus::pin;
 use crate::probe::Verdict;
+use crate::testing::{ALONE, is_alone, skip};
 
 const SYS_READ: u32 = 0;
 
@@ -42,7 +43,7 @@ fn engine(make: Make, targets: &[Pid]) -> Option<BpfEngine> {
             | BpfError::NoTaskIterator(_)
             | BpfError::NoHelper { .. }),
         ) => {
-            eprintln!("SKIPPED: {e}");
+            skip(&e.to_string());
             None
         }
         Err(e) => panic!("{e}"),
@@ -53,7 +54,8 @@ fn own_pid() -> Pid {
     Pid(nix::unistd::getpid().as_raw())
 }
 
-/// Makes a test of each function for the passes that are best here and for those of the iterator.
+/// Makes a test of each function for the passes that are best here and for those of the iterator. Each has a process
+/// for itself: a thread that exits cuts a pass of the iterator short.
 macro_rules! for_both_ways {
     ($($test:ident),* $(,)?) => {
         for_both_ways!(@ best, new, $($test),*);
@@ -64,7 +66,10 @@ macro_rules! for_both_ways {
             $(
                 #[test]
                 fn $test() {
-                    super::$test(super::BpfEngine::$make);
+                    let name = concat!("bpf::tests::", stringify!($way), "::", stringify!($test));
+                    if super::is_alone(name) {
+                        super::$test(super::BpfEngine::$make);
+                    }
                 }
             )*
         }
@@ -421,8 +426,7 @@ fn stack_copies(make: Make) {
         return;
     };
     if let Some(why) = &engine.features().no_stack_copies {
-        println!("SKIPPED {why}");
-        return;
+        return skip(why);
     }
     let reader = Reader::spawn();
     let other = Reader::spawn();
@@ -490,8 +494,7 @@ fn torn_stacks(make: Make) {
         return;
     };
     if engine.features().no_stack_copies.is_some() {
-        println!("SKIPPED the kernel copies no stacks");
-        return;
+        return skip("the kernel copies no stacks");
     }
     let stop = Arc::new(AtomicBool::new(false));
     let (sender, receiver) = mpsc::channel();
@@ -708,7 +711,8 @@ fn nested_pid_namespace() {
         "perf_filter",
     ] {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", &format!("bpf::tests::{test}")]);
+        let name = format!("bpf::tests::{test}");
+        command.args(["--exact", &name]).env(ALONE, &name);
         // SAFETY: between fork and exec it makes system calls alone and allocates nothing.
         unsafe { command.pre_exec(enter_pid_namespace) };
         assert!(command.status().unwrap().success(), "{test}");

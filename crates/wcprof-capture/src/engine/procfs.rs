@@ -321,24 +321,13 @@ mod tests {
     use nix::sys::resource::{Resource, setrlimit};
 
     use super::*;
-
-    /// A test says that it has run by itself.
-    const ALONE: &str = "it was done alone";
+    use crate::testing::is_alone;
 
     /// Check that for want of descriptors threads are not seen, none is taken for an exited one, and that this is said.
     #[test]
     fn no_descriptors() {
-        // Other tests open files.
-        if std::env::var_os("IS_ALONE").is_none() {
-            let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
-            alone.args(["--exact", "engine::procfs::tests::no_descriptors"]);
-            let output = alone
-                .arg("--nocapture")
-                .env("IS_ALONE", "1")
-                .output()
-                .unwrap();
-            let said = String::from_utf8_lossy(&output.stdout);
-            return assert!(output.status.success() && said.contains(ALONE), "{said}");
+        if !is_alone("engine::procfs::tests::no_descriptors") {
+            return;
         }
         let pid = Pid(std::process::id() as i32);
         let new = |max_held| {
@@ -370,7 +359,6 @@ mod tests {
             assert_eq!(frugal.threads.remove(&tid).is_some(), is_known);
         }
         drop(full);
-        println!("{ALONE}");
     }
 
     /// Check a snapshot of this process: a thread that waits for a channel is blocked in futex

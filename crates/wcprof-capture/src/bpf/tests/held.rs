@@ -18,7 +18,7 @@ impl Held {
         let mut looker = engine(BpfEngine::new, &[cat.pid()])?;
         let mut engine = engine(BpfEngine::new, &[cat.pid()])?;
         if let Some(why) = &engine.features().no_own_passes {
-            println!("SKIPPED {why}");
+            skip(why);
             return None;
         }
         let tid = Tid(cat.pid().0);
