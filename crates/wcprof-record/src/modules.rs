@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use wcprof_host::Target;
 use wcprof_host::clock::monotonic_ns;
-use wcprof_host::open::OpenError;
+use wcprof_host::open::{NoFile, OpenError};
 use wcprof_trace::model::{Module, ModuleId, ProcessId};
 use wcprof_types::{Avma, BuildId, LoadBias, Mapping, Svma, file_name, undeleted};
 use wcprof_unwind::{CodeError, ModuleCode, ModuleKey, Unwinder};
 
 use crate::files::{Handle, NewModule, TargetFiles};
-use crate::shared::SharedFiles;
+use crate::shared::{Place, SharedFiles};
 
 /// Modules that are mapped no more whose files are held for their names.
 const MAX_UNMAPPED: usize = 128;
@@ -354,19 +354,27 @@ impl Modules {
         shared: &mut SharedFiles,
     ) -> Result<Arc<ModuleCode>, Unread> {
         let files = &self.files.files;
-        let (code, handle) = if image.first.path == "[vdso]" {
-            let bytes = files.vdso(&image.first);
+        let mapping = &image.first;
+        let (code, handle) = if mapping.path == "[vdso]" {
+            let bytes = files.vdso(mapping);
             let bytes = bytes.ok_or_else(|| Unread::for_good("unreadable"))?;
             let code = ModuleCode::parse(&bytes).map(|code| shared.modules.intern(code));
             (code, Arc::new(Handle::Bytes(bytes)))
         } else {
-            let mapping = &image.first;
-            let (file, identity) = files.open_identified(mapping)?;
-            let known = shared.find(identity);
-            let known = known.filter(|(_, of)| !identity.is_copy || of.begins_like(&file));
+            let opened = files.open_identified(mapping);
+            let known = match &opened {
+                Ok((file, identity)) => shared
+                    .find(*identity)
+                    .filter(|(_, of)| !identity.is_copy || of.begins_like(file)),
+                Err(error) if matches!(error.reason, NoFile::NotMapped) => {
+                    known_to_others(&self.files, mapping, shared)
+                }
+                Err(_) => None,
+            };
             match known {
                 Some((code, handle)) => (Ok(code), handle),
                 None => {
+                    let (file, identity) = opened?;
                     let own = self.ids.values().map(|known| known.code_bytes).sum();
                     let room = shared.room(own, identity).map_err(Unread::for_good)?;
                     // Without room it has its names.
@@ -379,7 +387,8 @@ impl Modules {
                     let code = code.map(|code| shared.modules.intern(code));
                     if let Ok(code) = &code {
                         let is_remote = identity.is_copy || files.may_hang(mapping);
-                        shared.add(identity, (code, &handle), is_remote);
+                        let place = (!identity.is_copy).then(|| place(&self.files, mapping));
+                        shared.add(identity, place.flatten(), (code, &handle), is_remote);
                     }
                     (code, handle)
                 }
@@ -391,6 +400,31 @@ impl Modules {
         self.files.handles.insert(key, handle);
         code.map_err(Unread::for_good)
     }
+}
+
+/// Where a file is; `None` when the process ended before its root was looked at.
+fn place(files: &TargetFiles, mapping: &Mapping) -> Option<Place> {
+    files.files.has_root().then(|| Place {
+        device: mapping.device,
+        inode: mapping.inode,
+        path: mapping.path.clone(),
+        root: files.own_root(),
+    })
+}
+
+/// The file of a mapping that is no more, since its process has ended: one that another process had there, which is
+/// held since, so that no other file got its inode, and has not changed.
+fn known_to_others(
+    files: &TargetFiles,
+    mapping: &Mapping,
+    shared: &SharedFiles,
+) -> Option<(Arc<ModuleCode>, Arc<Handle>)> {
+    let handle = shared.at(&place(files, mapping)?)?;
+    let Handle::File(file) = &*handle else {
+        return None;
+    };
+    let now = files.files.identify(mapping, file).ok()?;
+    shared.find(now)
 }
 
 /// Whether a mapping is the mark that a runtime makes of its jitdump: executable, so that perf notices
@@ -477,7 +511,11 @@ fn images(mappings: &[Mapping]) -> Vec<Image> {
 
 #[cfg(test)]
 mod tests {
-    use wcprof_types::parse_maps;
+    use std::fs::File;
+    use std::io::{Read, Write};
+    use std::process::{Child, Command, Stdio};
+
+    use wcprof_types::{Pid, parse_maps};
 
     use super::*;
 
@@ -518,10 +556,52 @@ mod tests {
         );
     }
 
+    /// Check that files of a process that has ended are those that another one had there, but not one that has changed.
+    #[test]
+    fn known_after_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("cat");
+        std::fs::copy("/bin/cat", &program).unwrap();
+        let mut shared = SharedFiles::default();
+        let mut without_code = |after: &dyn Fn(&mut Child)| {
+            let mut cat = Command::new(&program)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            // It is loaded when it answers.
+            cat.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+            cat.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+            let target = Target::open(Pid(cat.id().cast_signed())).unwrap();
+            let maps = target.mappings().unwrap();
+            let mut modules = Modules::new(ProcessId(0), &target);
+            after(&mut cat);
+            let mut unwinder = Unwinder::default();
+            modules.update(0, &maps, &mut unwinder, &mut shared, |_, _| ModuleId(0));
+            cat.kill().unwrap();
+            cat.wait().unwrap();
+            let problems = modules.take_problems();
+            let paths = problems.into_iter().map(|problem| problem.path);
+            paths.filter(|path| path != "[vdso]").collect::<Vec<_>>()
+        };
+        let end = |cat: &mut Child| {
+            cat.kill().unwrap();
+            cat.wait().unwrap();
+        };
+        assert_eq!(without_code(&|_| ()), [""; 0]);
+        assert_eq!(without_code(&end), [""; 0]);
+        let changes = |cat: &mut Child| {
+            end(cat);
+            let mut file = File::options().append(true).open(&program).unwrap();
+            file.write_all(b"\n").unwrap();
+        };
+        assert_eq!(without_code(&changes), [program.to_str().unwrap()]);
+    }
+
     /// Check that modules which are not on a local disk are put off when others took long.
     #[test]
     fn put_off() {
-        let own = Target::open(wcprof_types::Pid(std::process::id() as i32)).unwrap();
+        let own = Target::open(Pid(std::process::id() as i32)).unwrap();
         let mut maps = parse_maps("1000-2000 r-xp 00000000 fe:ff 1 /x").unwrap();
         maps.extend_from_slice(&own.mappings().unwrap());
         let mut modules = Modules::new(ProcessId(0), &own);
@@ -543,7 +623,7 @@ mod tests {
     /// Check that of modules that come and go the last ones' files are held, and the trace is told of each.
     #[test]
     fn coming_and_going() {
-        let own = Target::open(wcprof_types::Pid(std::process::id() as i32)).unwrap();
+        let own = Target::open(Pid(std::process::id() as i32)).unwrap();
         let mut modules = Modules::new(ProcessId(0), &own);
         let (mut unwinder, mut shared) = (Unwinder::default(), SharedFiles::default());
         let mut gone = Vec::new();
@@ -572,7 +652,7 @@ mod tests {
     /// is said.
     #[test]
     fn many() {
-        let own = Target::open(wcprof_types::Pid(std::process::id() as i32)).unwrap();
+        let own = Target::open(Pid(std::process::id() as i32)).unwrap();
         let mut modules = Modules::new(ProcessId(0), &own);
         let (mut unwinder, mut shared) = (Unwinder::default(), SharedFiles::default());
         let line = |n: u64| {
@@ -598,7 +678,7 @@ mod tests {
     /// tried again when that is asked for.
     #[test]
     fn no_room() {
-        let own = Target::open(wcprof_types::Pid(std::process::id() as i32)).unwrap();
+        let own = Target::open(Pid(std::process::id() as i32)).unwrap();
         let maps = own.mappings().unwrap();
         let limits = [
             (0, 1000, "memory"),

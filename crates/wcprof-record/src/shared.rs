@@ -42,10 +42,22 @@ impl Patience {
     }
 }
 
+/// How `maps` shows a file. That two processes see the same file needs the same root, too: containers have subvolumes,
+/// whose files share device and inode there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    pub(crate) device: (u32, u32),
+    pub(crate) inode: u64,
+    pub(crate) path: String,
+    /// Device and inode of the root, if it is another one than wcprof's.
+    pub(crate) root: Option<(u64, u64)>,
+}
+
 #[derive(Debug)]
 struct Known {
     code: Arc<ModuleCode>,
     handle: Arc<Handle>,
+    place: Option<Place>,
     /// It is on a server, which is held, or is a copy, which takes room.
     is_remote: bool,
 }
@@ -94,15 +106,24 @@ impl SharedFiles {
         Some((Arc::clone(&known.code), Arc::clone(&known.handle)))
     }
 
+    /// A file that was there when it was opened.
+    pub(crate) fn at(&self, place: &Place) -> Option<Arc<Handle>> {
+        let mut known = self.known.values();
+        let known = known.find(|known| known.place.as_ref() == Some(place))?;
+        Some(Arc::clone(&known.handle))
+    }
+
     pub(crate) fn add(
         &mut self,
         file: FileIdentity,
+        place: Option<Place>,
         (code, handle): (&Arc<ModuleCode>, &Arc<Handle>),
         is_remote: bool,
     ) {
         let known = Known {
             code: Arc::clone(code),
             handle: Arc::clone(handle),
+            place,
             is_remote,
         };
         self.known.insert(file, known);
@@ -186,7 +207,7 @@ mod tests {
         for inode in 0..200 {
             let identity = identity(inode);
             let handle = Arc::new(Handle::Bytes(Vec::new()));
-            shared.add(identity, (&code, &handle), inode == 7);
+            shared.add(identity, None, (&code, &handle), inode == 7);
             handles.push(handle);
         }
         shared.close_idle();
@@ -251,7 +272,7 @@ mod tests {
         assert!(ModuleCode::read(Arc::clone(&program), 2 * bytes).is_ok());
         assert!(ModuleCode::read(Arc::clone(&program), bytes - 1).is_err());
         let handle = Arc::new(Handle::Bytes(Vec::new()));
-        shared.add(file, (&code, &handle), false);
+        shared.add(file, None, (&code, &handle), false);
         assert_eq!(shared.room(3 * bytes, other), Ok(0));
         drop(code);
         assert_eq!(shared.room(3 * bytes, other), Ok(bytes / 2));

@@ -136,6 +136,20 @@ impl LiveFiles {
         read.map_err(|reason| reason.at(&mapping.path))
     }
 
+    /// What the open file of a mapping is now.
+    ///
+    /// # Errors
+    /// When its file system does not answer, or [`fstat(2)`](fstat) fails.
+    pub fn identify(
+        &self,
+        mapping: &Mapping,
+        file: &TargetFile,
+    ) -> Result<FileIdentity, OpenError> {
+        let stat = self.read_in_time(mapping, file, |file| fstat(&*file))?;
+        stat.map(|stat| FileIdentity::of(&stat, false))
+            .map_err(|error| NoFile::from(error).at(&mapping.path))
+    }
+
     fn awaited(&self, mapping: &Mapping) -> Awaited {
         match self.mount(mapping) {
             Some(Mount::Local) => Awaited::Disk(mapping.device, self.pid),
