@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
-use wcprof_types::{Avma, Pid, Tid};
+use wcprof_types::{Avma, Tid};
 
 use crate::probe::{Verdict, probe};
-use crate::testing::skip;
+use crate::testing::{own_pid, skip};
 use crate::{
     BpfError, EngineKind, Sampler, SamplerLinks, SamplerOptions, StackBytes, StackCopy, StartError,
     TickBatch,
@@ -19,10 +19,6 @@ use wcprof_host::Target;
 
 /// Lies in the stack of the thread that waits.
 const MARK: [u8; 16] = *b"a mark in memory";
-
-fn own_pid() -> Pid {
-    Pid(nix::unistd::getpid().as_raw())
-}
 
 fn own_tid() -> Tid {
     Tid(nix::unistd::gettid().as_raw())

@@ -3,8 +3,14 @@
 use std::process::Command;
 use std::{env, thread};
 
+use wcprof_types::Pid;
+
 /// Names the test that has this process for itself.
 pub(crate) const ALONE: &str = "WCPROF_TEST_ALONE";
+
+pub(crate) fn own_pid() -> Pid {
+    Pid(nix::unistd::getpid().as_raw())
+}
 
 /// Print that a test is not run.
 pub(crate) fn skip(reason: &str) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use wcprof_host::Target;
 use wcprof_host::clock::monotonic_ns;
-use wcprof_host::open::{NoFile, OpenError};
+use wcprof_host::open::{LiveFiles, NoFile, OpenError};
 use wcprof_trace::model::{Module, ModuleId, ProcessId};
 use wcprof_types::{Avma, BuildId, LoadBias, Mapping, Svma, file_name, undeleted};
 use wcprof_unwind::{CodeError, ModuleCode, ModuleKey, Unwinder};
@@ -367,7 +367,7 @@ impl Modules {
                     .find(*identity)
                     .filter(|(_, of)| !identity.is_copy || of.begins_like(file)),
                 Err(error) if matches!(error.reason, NoFile::NotMapped) => {
-                    known_to_others(&self.files, mapping, shared)
+                    known_to_others(files, mapping, shared)
                 }
                 Err(_) => None,
             };
@@ -387,8 +387,9 @@ impl Modules {
                     let code = code.map(|code| shared.modules.intern(code));
                     if let Ok(code) = &code {
                         let is_remote = identity.is_copy || files.may_hang(mapping);
-                        let place = (!identity.is_copy).then(|| place(&self.files, mapping));
-                        shared.add(identity, place.flatten(), (code, &handle), is_remote);
+                        // What a server says of a file does not show that a copy is of it.
+                        let place = (!identity.is_copy).then(|| place(files, mapping)).flatten();
+                        shared.add(identity, place, (code, &handle), is_remote);
                     }
                     (code, handle)
                 }
@@ -402,20 +403,20 @@ impl Modules {
     }
 }
 
-/// Where a file is; `None` when the process ended before its root was looked at.
-fn place(files: &TargetFiles, mapping: &Mapping) -> Option<Place> {
-    files.files.has_root().then(|| Place {
+/// Where a file is; `None` when the process's root is not known.
+fn place(files: &LiveFiles, mapping: &Mapping) -> Option<Place> {
+    Some(Place {
         device: mapping.device,
         inode: mapping.inode,
         path: mapping.path.clone(),
-        root: files.own_root(),
+        root: files.root_id()?,
     })
 }
 
 /// The file of a mapping that is no more, since its process has ended: one that another process had there, which is
 /// held since, so that no other file got its inode, and has not changed.
 fn known_to_others(
-    files: &TargetFiles,
+    files: &LiveFiles,
     mapping: &Mapping,
     shared: &SharedFiles,
 ) -> Option<(Arc<ModuleCode>, Arc<Handle>)> {
@@ -423,7 +424,7 @@ fn known_to_others(
     let Handle::File(file) = &*handle else {
         return None;
     };
-    let now = files.files.identify(mapping, file).ok()?;
+    let now = files.identify(mapping, file).ok()?;
     shared.find(now)
 }
 

@@ -49,8 +49,8 @@ pub(crate) struct Place {
     pub(crate) device: (u32, u32),
     pub(crate) inode: u64,
     pub(crate) path: String,
-    /// Device and inode of the root, if it is another one than wcprof's.
-    pub(crate) root: Option<(u64, u64)>,
+    /// Device and inode of the root.
+    pub(crate) root: (u64, u64),
 }
 
 #[derive(Debug)]
@@ -223,6 +223,34 @@ mod tests {
         handles.clear();
         shared.known.clear();
         assert_eq!(shared.modules.heap_bytes(), 0);
+    }
+
+    /// Check that a file is found at its place alone, not at one that differs in any part.
+    #[test]
+    fn places() {
+        let program = Arc::new(File::open(std::env::current_exe().unwrap()).unwrap());
+        let mut shared = SharedFiles::default();
+        let code = shared
+            .modules
+            .intern(ModuleCode::read(program, usize::MAX).unwrap());
+        let handle = Arc::new(Handle::Bytes(Vec::new()));
+        let place = |device, inode, path: &str, root| Place {
+            device: (0, device),
+            inode,
+            path: path.to_owned(),
+            root: (1, root),
+        };
+        let known = place(1, 2, "/x", 3);
+        shared.add(identity(1), Some(known.clone()), (&code, &handle), false);
+        assert!(shared.at(&known).is_some());
+        for other in [
+            place(9, 2, "/x", 3),
+            place(1, 9, "/x", 3),
+            place(1, 2, "/y", 3),
+            place(1, 2, "/x", 9),
+        ] {
+            assert!(shared.at(&other).is_none(), "{other:?}");
+        }
     }
 
     /// Check that files which are slow each hold up a recording for a while, and then for a tenth of the time, and those

@@ -23,7 +23,7 @@ use wcprof_perf::{CpuPolicy, PerfOptions, PerfSampler, of_thread, online_cpus};
 use super::*;
 use crate::many_cpus::pin;
 use crate::probe::Verdict;
-use crate::testing::{ALONE, is_alone, skip};
+use crate::testing::{ALONE, is_alone, own_pid, skip};
 
 const SYS_READ: u32 = 0;
 
@@ -48,10 +48,6 @@ fn engine(make: Make, targets: &[Pid]) -> Option<BpfEngine> {
         }
         Err(e) => panic!("{e}"),
     }
-}
-
-fn own_pid() -> Pid {
-    Pid(nix::unistd::getpid().as_raw())
 }
 
 /// Makes a test of each function for the passes that are best here and for those of the iterator. Each has a process

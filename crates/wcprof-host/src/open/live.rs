@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::{fstat, major, minor};
@@ -49,6 +49,7 @@ enum Mount {
 pub struct LiveFiles {
     pid: Pid,
     root: Option<Root>,
+    root_id: OnceLock<Option<(u64, u64)>>,
     /// By device, the file systems that it has mounted. One that is not known may be of any kind: it is newer, or gone.
     mounts: HashMap<(u32, u32), Mount>,
     /// One look-up at a time: what does not answer holds one thread.
@@ -88,6 +89,7 @@ impl LiveFiles {
             pid,
             // A root on a file server may be asked for.
             root: with_deadline(Awaited::Root(pid), move || Root::of_process(pid).ok()).flatten(),
+            root_id: OnceLock::new(),
             mounts: mounted_devices(&String::from_utf8_lossy(&mounts)),
             looks_up: Mutex::new(false),
             is_free: Condvar::new(),
@@ -102,10 +104,17 @@ impl LiveFiles {
     /// Device and inode of its root, if that is another folder than wcprof's: that of a container.
     pub fn own_root(&self) -> Option<(u64, u64)> {
         let own = fs::metadata("/").ok()?;
-        let root = self.root.clone()?;
-        let root = with_deadline(Awaited::Root(self.pid), move || fstat(root))?.ok()?;
-        let root = (root.st_dev, root.st_ino);
-        (root != (own.dev(), own.ino())).then_some(root)
+        self.root_id()
+            .filter(|root| *root != (own.dev(), own.ino()))
+    }
+
+    /// Device and inode of its root; `None` when it had exited before that was opened, or its server did not answer.
+    pub fn root_id(&self) -> Option<(u64, u64)> {
+        *self.root_id.get_or_init(|| {
+            let root = self.root.clone()?;
+            let root = with_deadline(Awaited::Root(self.pid), move || fstat(root))?.ok()?;
+            Some((root.st_dev, root.st_ino))
+        })
     }
 
     /// Whether the file is on a network file system or FUSE, or on one of which nothing is known.
