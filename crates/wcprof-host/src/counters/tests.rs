@@ -205,14 +205,16 @@ fn full_queue() {
 /// Check that the socket of another process is not asked, and that a process without one says so.
 #[test]
 fn other_process() {
-    let (_folder, path) = serve(|_, _| panic!("it must not be asked"));
+    let (sender, asked) = channel();
+    let (_folder, path) = serve(move |_, question| sender.send(question).unwrap());
     let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
     let pid = Pid(child.id() as i32);
-    let error = ask(pid, &path, b"\0").unwrap_err();
+    let error = ask(pid, &path, b"a question\0").unwrap_err();
     assert!(
         matches!(error, NoAnswer::Other { peer, .. } if peer == me().0),
         "{error}"
     );
+    assert_eq!(asked.recv().unwrap(), "", "what the other process got");
     assert!(matches!(CephDaemon::find(pid), Err(NoAnswer::NoSocket)));
     drop(child.stdin.take());
     child.wait().unwrap();
