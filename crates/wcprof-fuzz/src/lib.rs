@@ -53,7 +53,6 @@ pub const TARGETS: &[Target] = &[
     target("demangle", symbols::demangle, 64),
     target("unwind", unwinding::unwind, 64),
     target("trace", traces::trace, 192),
-    target("trace_sections", traces::trace_sections, 192),
     target("trace_blocks", traces::trace_blocks, 192),
     target("trace_views", traces::trace_views, 192),
     target("import_text", imports::import_text, 192),

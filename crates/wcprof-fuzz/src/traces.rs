@@ -18,29 +18,17 @@ use wcprof_trace::model::Tables;
 
 use crate::bytes::Bytes;
 
-/// Magic and version of format 1 (`docs/trace-format.md`), which is read and not written.
-const FILE_HEADER_V1: &[u8; 12] = b"\x89wcprof\n\x01\0\0\0";
-/// The same of format 2, without the checksum: no features.
+/// The file's header without its checksum: magic, version, no features (`docs/trace-format.md`).
 const FILE_HEADER: &[u8; 32] = b"\x89wcprof\n\x02\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+/// Bytes of a checksum.
+const CRC_BYTES: usize = 4;
 
-/// Where a block's header has its parts: the length of the payload, the checksum of that, and its own. Its length
-/// is behind the last.
-struct Parts {
-    len: usize,
-    payload_crc: usize,
-    crc: usize,
-}
-
-const V1: Parts = Parts {
-    len: 8,
-    payload_crc: 12,
-    crc: 16,
-};
-const V2: Parts = Parts {
-    len: 16,
-    payload_crc: 20,
-    crc: 40,
-};
+/// Position in a block's header of the payload's length.
+const PAYLOAD_LEN_AT: usize = 16;
+/// Position in a block's header of the payload's checksum.
+const PAYLOAD_CRC_AT: usize = 20;
+/// Position in a block's header of the header's own checksum, the last of its fields.
+const HEADER_CRC_AT: usize = 40;
 
 /// A trace file whose checksums are put right, so that damage gets past them.
 pub(crate) fn trace(data: &[u8]) {
@@ -54,25 +42,18 @@ pub(crate) fn trace_views(data: &[u8]) {
 
 fn with_checksums(data: &[u8]) -> Vec<u8> {
     let mut file = data.to_vec();
-    let is_v1 = file.starts_with(FILE_HEADER_V1);
-    let (at, parts) = match is_v1 {
-        true => (FILE_HEADER_V1.len(), V1),
-        false => (FILE_HEADER.len() + 4, V2),
-    };
-    if let Some((header, rest)) = file.split_at_mut_checked(at) {
-        if !is_v1 {
-            let (header, crc) = header.split_at_mut(FILE_HEADER.len());
-            crc.copy_from_slice(&crc32fast::hash(header).to_le_bytes());
-        }
-        put_checksums(rest, &parts);
+    if let Some((header, blocks)) = file.split_at_mut_checked(FILE_HEADER.len() + CRC_BYTES) {
+        let (header, crc) = header.split_at_mut(FILE_HEADER.len());
+        crc.copy_from_slice(&crc32fast::hash(header).to_le_bytes());
+        put_checksums(blocks);
     }
     file
 }
 
 /// Puts the checksums of blocks right.
-fn put_checksums(mut rest: &mut [u8], parts: &Parts) {
-    while let Some((header, after)) = rest.split_at_mut_checked(parts.crc + 4) {
-        let Some(len) = header[parts.len..].first_chunk() else {
+fn put_checksums(mut blocks: &mut [u8]) {
+    while let Some((header, after)) = blocks.split_at_mut_checked(HEADER_CRC_AT + CRC_BYTES) {
+        let Some(len) = header[PAYLOAD_LEN_AT..].first_chunk() else {
             break;
         };
         let len = u32::from_le_bytes(*len) as usize;
@@ -80,31 +61,16 @@ fn put_checksums(mut rest: &mut [u8], parts: &Parts) {
             break;
         };
         let crc = crc32fast::hash(payload).to_le_bytes();
-        header[parts.payload_crc..][..4].copy_from_slice(&crc);
-        let crc = crc32fast::hash(&header[..parts.crc]).to_le_bytes();
-        header[parts.crc..].copy_from_slice(&crc);
-        rest = after;
+        header[PAYLOAD_CRC_AT..][..CRC_BYTES].copy_from_slice(&crc);
+        let crc = crc32fast::hash(&header[..HEADER_CRC_AT]).to_le_bytes();
+        header[HEADER_CRC_AT..].copy_from_slice(&crc);
+        blocks = after;
     }
 }
 
-/// The content of blocks of format 1, each behind its size (`u16`), stored without compression.
-pub(crate) fn trace_sections(data: &[u8]) {
-    let mut file = FILE_HEADER_V1.to_vec();
-    let mut input = Bytes(data);
-    while !input.0.is_empty() {
-        let size = input.u16();
-        let sections = input.take(size.into());
-        let len = (sections.len() as u32).to_le_bytes();
-        let head = [&b"blk\0"[..], &len, &len, &[0; 8]].concat();
-        file.extend(head);
-        file.extend(sections);
-    }
-    read(&with_checksums(&file), |_, _| {});
-}
-
-/// The same of format 2; each block is behind its kind and its size. One whose kind has bit 7 set is damaged.
+/// Contents of blocks, each behind its kind and its size (`u16`). A block whose kind has bit 7 set is damaged.
 pub(crate) fn trace_blocks(data: &[u8]) {
-    let mut file = [&FILE_HEADER[..], &[0; 4]].concat();
+    let mut file = [&FILE_HEADER[..], &[0; CRC_BYTES]].concat();
     let mut input = Bytes(data);
     let mut damaged = Vec::new();
     while !input.0.is_empty() {
@@ -113,7 +79,7 @@ pub(crate) fn trace_blocks(data: &[u8]) {
         let sections = input.take(size.into());
         let len = (sections.len() as u32).to_le_bytes();
         if kind & 0x80 != 0 {
-            damaged.push(file.len() + V2.payload_crc);
+            damaged.push(file.len() + PAYLOAD_CRC_AT);
         }
         file.extend(b"\x89wcblk\r\n");
         file.extend([kind & 0x7f, 0, 0, 0]);

@@ -7,9 +7,9 @@ use crate::format::codec::{Codec, Entries, Sizes, read_all};
 use crate::format::entries::{self, Entry};
 use crate::format::facts::Seen;
 use crate::format::section::next_section;
-use crate::format::span_reader::{SpanReader, Summary, read_section};
+use crate::format::span_reader::{Summary, read_section};
 use crate::format::wire::{Input, unknown, within};
-use crate::format::{OPTIONAL_SECTIONS, counters, facts, locks, section, symbols};
+use crate::format::{counters, facts, locks, section, symbols};
 use crate::limits::{
     MAX_PROCESSES, MAX_RECORDED_AGAIN, MAX_SOURCES, MAX_TABLE_BYTES, STRING_BYTES,
 };
@@ -21,8 +21,6 @@ use crate::model::{Frame, Header, Module, Process, Span, Stack, StackNode, Stats
 pub(crate) struct Content {
     pub(crate) tables: Tables,
     pub(crate) entries: Entries,
-    /// Of format 1.
-    spans: SpanReader,
     /// Of all spans.
     pub(crate) summary: Summary,
     counters_before: counters::Before,
@@ -31,7 +29,6 @@ pub(crate) struct Content {
     pub(crate) skips_spans: bool,
     /// The final counts were read.
     pub(crate) is_finished: bool,
-    has_header: bool,
     /// Counts were read, be they final or not.
     has_stats: bool,
     memory: Memory,
@@ -68,9 +65,6 @@ impl Content {
         let mut rest = Input(sections);
         while !rest.is_empty() {
             let (tag, mut input) = next_section(&mut rest)?;
-            if !self.entries.have_lengths {
-                self.check_order(tag)?;
-            }
             if section::is_of_tables(tag) {
                 self.memory.add_tables(input.0.len())?;
             }
@@ -79,7 +73,7 @@ impl Content {
                 section::SPANS => spans(self, &mut input)?,
                 _ => self.section(tag, &mut input)?,
             }
-            if self.entries.have_lengths && matches!(tag, section::HEADER | section::STATS) {
+            if matches!(tag, section::HEADER | section::STATS) {
                 // Fields of a newer wcprof.
                 self.entries.n_unknown += u64::from(!input.take_rest().is_empty());
             }
@@ -165,17 +159,6 @@ impl Content {
             self.entries.n_unknown + self.summary.n_unknown + n_codes as u64;
     }
 
-    /// Refuses a section that may not come here in format 1.
-    fn check_order(&self, tag: u8) -> Result<(), Malformed> {
-        if self.has_header == (tag == section::HEADER) {
-            return Err(Malformed::Header);
-        }
-        match self.is_finished && !matches!(tag, section::SYMBOLS | OPTIONAL_SECTIONS..) {
-            true => Err(Malformed::AfterEnd(tag)),
-            false => Ok(()),
-        }
-    }
-
     /// Reads a section of spans; `each` gets them.
     pub(crate) fn spans(
         &mut self,
@@ -184,17 +167,8 @@ impl Content {
     ) -> Result<(), Malformed> {
         let tables = &self.tables;
         let sizes = Sizes::from_tables(tables);
-        if self.entries.have_lengths {
-            let section = read_section(input, &sizes, |span| each(tables, span))?;
-            return self.summary.add(section);
-        }
-        let summary = &mut self.summary;
-        self.spans.read(input, &sizes, |span| {
-            summary.weigh(span.weight)?;
-            each(tables, span)
-        })?;
-        summary.bounds = self.spans.seen().collect();
-        Ok(())
+        let section = read_section(input, &sizes, |span| each(tables, span))?;
+        self.summary.add(section)
     }
 
     /// A section other than spans.
@@ -205,14 +179,11 @@ impl Content {
             section::PROCESSES..=section::THREADS | section::FRAMES..=section::WAITS => {
                 self.table(tag, input, sizes)
             }
-            section::SIZES if entries.have_lengths => {
+            section::SIZES => {
                 let sizes = Sizes::read(input)?;
                 self.lost.catch_up(t, &sizes)
             }
-            section::HEADER => {
-                self.has_header = true;
-                entries::header(&mut Codec::reader(input, sizes), &mut t.header)
-            }
+            section::HEADER => entries::header(&mut Codec::reader(input, sizes), &mut t.header),
             section::THREAD_NAMES => read_all(
                 input,
                 entries,
@@ -331,16 +302,15 @@ fn origin_section(
                 within("processes recorded again", n, MAX_RECORDED_AGAIN)
             })
         }
-        _ if entries.have_lengths || tag >= OPTIONAL_SECTIONS => {
+        _ => {
             input.take_rest();
-            entries.n_unknown += u64::from(entries.have_lengths);
+            entries.n_unknown += 1;
             Ok(())
         }
-        _ => Err(unknown("section", tag)),
     }
 }
 
-/// The header in the first block: its first section, but for the sizes of format 2.
+/// The header in the first block: its first section, but for that of sizes.
 pub(crate) fn first_header(sections: &[u8]) -> Result<Header, Malformed> {
     let mut rest = Input(sections);
     let mut first = next_section(&mut rest)?;

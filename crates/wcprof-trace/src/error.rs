@@ -36,7 +36,7 @@ pub enum TraceError {
     Foreign(&'static str),
     /// The format version is not known.
     #[error(
-        "trace has format version {0}; this wcprof reads versions 1 to {FORMAT_VERSION}: \
+        "trace has format version {0}; this wcprof reads version {FORMAT_VERSION}: \
          use the wcprof that recorded it, or a newer one"
     )]
     Version(u32),
@@ -136,9 +136,6 @@ pub enum Malformed {
     /// The first section is not the header, or there is a second header.
     #[error("header missing or repeated")]
     Header,
-    /// A section that may not come after the end of the recording.
-    #[error("section {0} after the end of the recording")]
-    AfterEnd(u8),
     /// An empty build-id or one that is too long.
     #[error("build-id of {0} bytes")]
     BuildId(usize),

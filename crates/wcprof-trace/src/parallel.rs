@@ -4,7 +4,6 @@ use std::io::Read;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::content::Content;
 use crate::error::{Malformed, TraceError};
 use crate::format::codec::Sizes;
 use crate::format::span_reader::{Section, Summary, read_section};
@@ -17,12 +16,13 @@ const BATCH: usize = 1 << 13;
 /// Most threads; each has a section of up to 2 MiB.
 const MAX_WORKERS: usize = 16;
 
-/// What a worker gets.
-enum Job {
-    /// A section of format 2, whose block is at the offset; the tables have these sizes.
-    Section(u64, Sizes, Vec<u8>),
-    /// Spans of format 1, whose sections can only be decoded one after the other.
-    Spans(Vec<Span>),
+/// A section of spans, for a worker.
+struct Job {
+    /// Position of its block in the file, bytes.
+    offset: u64,
+    /// Sizes of the tables that its ids refer to.
+    sizes: Sizes,
+    section: Vec<u8>,
 }
 
 /// What workers have found.
@@ -64,11 +64,16 @@ impl<R: Read> TraceReader<R> {
                 scope.spawn(|_| work(jobs, &found, &each));
             }
             // The scope passes a panic on.
-            let send = |job| drop(sender.send(job));
-            let mut spans = Vec::new();
             let read = loop {
                 let taken = self.read_block(|content, input, offset| {
-                    take(content, input, offset, &mut spans, send)
+                    let sizes = Sizes::from_tables(&content.tables);
+                    let section = input.take_rest().to_vec();
+                    drop(sender.send(Job {
+                        offset,
+                        sizes,
+                        section,
+                    }));
+                    Ok(())
                 });
                 match taken {
                     Ok(None) => self.content.skips_spans |= enough(&self.content.tables),
@@ -76,7 +81,6 @@ impl<R: Read> TraceReader<R> {
                     Err(error) => break Err(error),
                 }
             };
-            send(Job::Spans(spans));
             drop(sender);
             read
         });
@@ -86,35 +90,10 @@ impl<R: Read> TraceReader<R> {
             return Err(TraceError::Malformed { offset, source });
         }
         let ending = read?;
-        if self.content.entries.have_lengths {
-            self.content.summary = found.all;
-        }
+        self.content.summary = found.all;
         self.content.end();
         Ok((self.content.tables, ending, self.content.skips_spans))
     }
-}
-
-/// Hands a section to a worker, or the spans of it.
-fn take(
-    content: &mut Content,
-    input: &mut Input<'_>,
-    offset: u64,
-    spans: &mut Vec<Span>,
-    send: impl Fn(Job),
-) -> Result<(), Malformed> {
-    if content.entries.have_lengths {
-        let sizes = Sizes::from_tables(&content.tables);
-        send(Job::Section(offset, sizes, input.take_rest().to_vec()));
-        return Ok(());
-    }
-    content.spans(input, &mut |_, span| {
-        spans.push(span);
-        if spans.len() == BATCH {
-            let next = Vec::with_capacity(BATCH);
-            send(Job::Spans(std::mem::replace(spans, next)));
-        }
-        Ok(())
-    })
 }
 
 /// Does jobs until there are no more.
@@ -125,24 +104,19 @@ fn work(jobs: Arc<Mutex<Receiver<Job>>>, found: &Mutex<Found>, each: &impl Fn(&[
         jobs.recv()
     };
     while let Ok(job) = next() {
-        match job {
-            Job::Spans(spans) => each(&spans),
-            Job::Section(offset, sizes, section) => {
-                let mut input = Input(&section);
-                let read = read_section(&mut input, &sizes, |span| {
-                    spans.push(span);
-                    if spans.len() == BATCH {
-                        each(&spans);
-                        spans.clear();
-                    }
-                    Ok(())
-                });
+        let mut input = Input(&job.section);
+        let read = read_section(&mut input, &job.sizes, |span| {
+            spans.push(span);
+            if spans.len() == BATCH {
                 each(&spans);
                 spans.clear();
-                let read = read.and_then(|section| input.end().map(|()| section));
-                let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
-                found.add(offset, read);
             }
-        }
+            Ok(())
+        });
+        each(&spans);
+        spans.clear();
+        let read = read.and_then(|section| input.end().map(|()| section));
+        let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+        found.add(job.offset, read);
     }
 }

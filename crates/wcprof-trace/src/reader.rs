@@ -1,5 +1,5 @@
 //! Turns a trace file back into tables and spans. Keeps what comes before a cut and around damaged
-//! blocks (of format 1, before them), and says so.
+//! blocks, and says so.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,9 +15,7 @@ use crate::error::{Malformed, TraceError};
 use crate::format::block::{BLOCK_HEADER_BYTES, BlockHeader, MARK, kind};
 use crate::format::index::wanted_blocks;
 use crate::format::wire::{Input, within};
-use crate::format::{
-    FILE_HEADER_BYTES, FORMAT_VERSION, FileHeader, MAGIC, SHORT_HEADER_BYTES, block_v1,
-};
+use crate::format::{FILE_HEADER_BYTES, FORMAT_VERSION, FileHeader, MAGIC};
 use crate::limits;
 use crate::model::{Header, Span, Tables, Trace};
 use crate::source::{Source, read_over};
@@ -34,12 +32,6 @@ pub enum Ending {
         /// Bytes after the last whole block, which were ignored.
         ignored: u64,
     },
-    /// A block of format 1 is damaged. It and everything after it was ignored. (For format 2 see
-    /// [`Unread`](crate::model::Unread).)
-    Damaged {
-        /// Position of the block in the file, bytes.
-        offset: u64,
-    },
 }
 
 impl fmt::Display for Ending {
@@ -53,10 +45,6 @@ impl fmt::Display for Ending {
                 f,
                 "the trace file is cut: {ignored} bytes after its last whole block were ignored"
             ),
-            Self::Damaged { offset } => write!(
-                f,
-                "the trace file is damaged at byte {offset}: everything from there on was ignored"
-            ),
         }
     }
 }
@@ -64,7 +52,6 @@ impl fmt::Display for Ending {
 /// Reads a trace, block by block.
 pub struct TraceReader<R> {
     source: Source<R>,
-    format: Format,
     decompressor: Decompressor<'static>,
     pub(crate) content: Content,
     /// The first block, which is read for its header.
@@ -73,13 +60,6 @@ pub struct TraceReader<R> {
     part: Option<(u64, u64)>,
     /// Places of the blocks to read, from the index; others are passed over.
     wanted: Option<VecDeque<u64>>,
-}
-
-/// The version of a file.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Format {
-    One,
-    Two,
 }
 
 /// A block's place in the file and its sections.
@@ -136,22 +116,16 @@ impl<R: Read> TraceReader<R> {
     }
 
     fn from_source(mut source: Source<R>) -> Result<Self, TraceError> {
-        let format = take_file_header(&mut source)?;
-        let mut content = Content::default();
-        content.entries.have_lengths = format == Format::Two;
+        take_file_header(&mut source)?;
         let mut reader = Self {
             source,
-            format,
             decompressor: Decompressor::new().map_err(TraceError::Read)?,
-            content,
+            content: Content::default(),
             first: None,
             part: None,
             wanted: None,
         };
         match reader.next_block()? {
-            Err(Ending::Damaged { offset }) => {
-                return Err(TraceError::DamagedAtBeginning(offset));
-            }
             Err(_) => return Err(TraceError::Empty),
             Ok(block) => {
                 let offset = block.offset;
@@ -233,13 +207,10 @@ impl<R: Read> TraceReader<R> {
 
     /// The next block that is needed, or how the file ended.
     fn next_block(&mut self) -> Result<Result<Block, Ending>, TraceError> {
-        match self.format {
-            Format::One => self.next_block_v1(),
-            Format::Two => loop {
-                if let Some(next) = self.next_block_v2()? {
-                    return Ok(next);
-                }
-            },
+        loop {
+            if let Some(next) = self.take_block()? {
+                return Ok(next);
+            }
         }
     }
 
@@ -252,7 +223,7 @@ impl<R: Read> TraceReader<R> {
     }
 
     /// The next block, or the end; `None` after one that is not needed, or cannot be read.
-    fn next_block_v2(&mut self) -> Result<Option<Result<Block, Ending>>, TraceError> {
+    fn take_block(&mut self) -> Result<Option<Result<Block, Ending>>, TraceError> {
         let here = self.source.offset;
         if let Some(wanted) = &mut self.wanted {
             // Blocks that were passed by are not looked for.
@@ -328,41 +299,10 @@ impl<R: Read> TraceReader<R> {
         unread.n_damaged += 1;
         unread.n_bytes += self.source.offset - offset;
     }
-
-    fn next_block_v1(&mut self) -> Result<Result<Block, Ending>, TraceError> {
-        let offset = self.source.offset;
-        let head = self.source.take(block_v1::BLOCK_HEADER_BYTES);
-        let head = head.map_err(TraceError::Read)?;
-        if head.is_empty() {
-            return Ok(Err(self.ended()));
-        }
-        let ignored = head.len() as u64;
-        let Ok(whole) = head.as_slice().try_into() else {
-            return Ok(Err(Ending::Cut { ignored }));
-        };
-        let Some(header) = block_v1::BlockHeader::parse(whole) else {
-            return Ok(Err(Ending::Damaged { offset }));
-        };
-        let malformed = |source| TraceError::Malformed { offset, source };
-        header.check().map_err(malformed)?;
-        let len = header.payload_len as usize;
-        let payload = self.source.take(len).map_err(TraceError::Read)?;
-        if payload.len() < len {
-            let ignored = ignored + payload.len() as u64;
-            return Ok(Err(Ending::Cut { ignored }));
-        }
-        if !header.is_intact(&payload) {
-            return Ok(Err(Ending::Damaged { offset }));
-        }
-        let sections = header
-            .unpack(&mut self.decompressor, payload)
-            .map_err(malformed)?;
-        Ok(Ok(Block { offset, sections }))
-    }
 }
 
-/// Takes what the file begins with: its version.
-fn take_file_header<R: Read>(source: &mut Source<R>) -> Result<Format, TraceError> {
+/// Takes the file's header, and refuses files of other formats.
+fn take_file_header<R: Read>(source: &mut Source<R>) -> Result<(), TraceError> {
     let head = source.peek(FILE_HEADER_BYTES).map_err(TraceError::Read)?;
     let head = head.to_vec();
     if let Some((magic, version)) = head.split_first_chunk::<8>()
@@ -371,16 +311,13 @@ fn take_file_header<R: Read>(source: &mut Source<R>) -> Result<Format, TraceErro
         let Some(version) = version.first_chunk() else {
             return Err(TraceError::Empty);
         };
-        let (format, n) = match u32::from_le_bytes(*version) {
-            1 => (Format::One, SHORT_HEADER_BYTES),
-            FORMAT_VERSION => (Format::Two, FILE_HEADER_BYTES),
-            found => return Err(TraceError::Version(found)),
-        };
-        if format == Format::Two {
-            FileHeader::parse(&head)?;
+        let version = u32::from_le_bytes(*version);
+        if version != FORMAT_VERSION {
+            return Err(TraceError::Version(version));
         }
-        source.skip(n as u64).map_err(TraceError::Read)?;
-        return Ok(format);
+        FileHeader::parse(&head)?;
+        let skipped = source.skip(FILE_HEADER_BYTES as u64);
+        return skipped.map(drop).map_err(TraceError::Read);
     }
     let head = head.as_slice();
     let hint = match head {

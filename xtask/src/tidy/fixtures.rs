@@ -10,7 +10,7 @@ use crate::process::command;
 
 const MAX_FILE: u64 = 1 << 20;
 const MAX_FIXTURES: u64 = 5 << 20;
-/// Files that never change.
+/// Files that never change once their format is released.
 const FROZEN: &str = "fixtures/formats";
 const SUMS: &str = "SHA256SUMS";
 

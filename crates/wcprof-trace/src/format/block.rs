@@ -1,4 +1,4 @@
-//! Blocks of format 2: a sequence of sections, compressed and guarded by checksums, which can be read
+//! Blocks: a sequence of sections, compressed and guarded by checksums, which can be read
 //! without the blocks before it.
 
 use zstd::bulk::{Compressor, Decompressor};

@@ -96,7 +96,7 @@ impl Sizes {
         ])
     }
 
-    /// Appends the section that every block of format 2 begins with.
+    /// Appends the section that every block begins with.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         let mut content = Vec::new();
         self.0
@@ -175,11 +175,9 @@ pub(crate) fn put_len(out: &mut Vec<u8>, at: usize) {
     out.splice(at..at, len);
 }
 
-/// How the entries of a file are told apart.
+/// Reads entries, each of which is behind its length.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct Entries {
-    /// Each is behind its length. Those of format 1 are not.
-    pub(crate) have_lengths: bool,
     /// Entries that this version does not know in part or at all.
     pub(crate) n_unknown: u64,
 }
@@ -191,9 +189,6 @@ impl Entries {
         input: &mut Input<'a>,
         read: impl FnOnce(&mut Input<'a>) -> Result<T, Malformed>,
     ) -> Result<Option<T>, Malformed> {
-        if !self.have_lengths {
-            return read(input).map(Some);
-        }
         let len = input.number()?;
         let mut entry = Input(input.bytes(len)?);
         match read(&mut entry) {

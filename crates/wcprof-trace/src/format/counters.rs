@@ -1,5 +1,5 @@
 //! What processes counted of their own work: names, and readings as differences from the process's last one in
-//! the block. (In format 1, in the file.)
+//! the block.
 
 use std::collections::HashMap;
 
@@ -87,9 +87,7 @@ pub(crate) fn read(
     facts: &mut CounterFacts,
     before: &mut Before,
 ) -> Result<(), Malformed> {
-    if entries.have_lengths {
-        before.restart();
-    }
+    before.restart();
     while !input.is_empty() {
         entries.read(input, |input| {
             match input.byte()? {

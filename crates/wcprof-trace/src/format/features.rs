@@ -1,10 +1,10 @@
-//! The header of a file of format 2, with what a reader must understand, as bytes and back.
+//! The header of a file, with what a reader must understand, as bytes and back.
 
 use super::file_header::{FILE_HEADER_BYTES, FORMAT_MINOR, FORMAT_VERSION, MAGIC};
 use super::wire::{u32_at, u64_at};
 use crate::error::TraceError;
 
-/// The beginning of a trace of format 2.
+/// The header of a trace file.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct FileHeader {
     pub(crate) minor: u32,

@@ -79,10 +79,7 @@ pub(crate) fn wanted_blocks(file: &mut (impl Read + Seek), part: (u64, u64)) -> 
         return None;
     };
     let n = content.count().ok()?;
-    let mut entries = Entries {
-        have_lengths: true,
-        n_unknown: 0,
-    };
+    let mut entries = Entries::default();
     let (mut wanted, mut before) = (Vec::new(), Placed::default());
     for _ in 0..n {
         let placed = entries.read(&mut content, |input| {

@@ -16,7 +16,7 @@ pub(crate) const WAITS: u8 = 10;
 pub(crate) const SPANS: u8 = 11;
 pub(crate) const STATS: u8 = 12;
 pub(crate) const SYMBOLS: u8 = 13;
-/// Since format 2: sizes of the tables where the block begins.
+/// Sizes of the tables where the block begins.
 pub(crate) const SIZES: u8 = 14;
 pub(crate) const INDEX: u8 = 15;
 pub(crate) const END: u8 = 16;
@@ -31,9 +31,6 @@ pub(crate) const BIRTHS: u8 = 138;
 pub(crate) const RECORDED_AGAIN: u8 = 139;
 pub(crate) const FOLDED: u8 = 140;
 pub(crate) const COUNTERS: u8 = 141;
-
-/// First tag of the sections that a reader of format 1 skips when it does not know them; of format 2 it skips all.
-pub(crate) const OPTIONAL_SECTIONS: u8 = 128;
 
 /// Whether a section counts to [`MAX_TABLE_BYTES`](crate::limits::MAX_TABLE_BYTES): not what replaces what came before, nor
 /// names, which are counted by what they take in memory.

@@ -47,16 +47,16 @@ struct Cursor {
     end: u64,
 }
 
-/// Reads spans: those of format 1 section after section, those of format 2 each section by a new one.
-#[derive(Debug, Default)]
-pub(crate) struct SpanReader {
-    /// By thread; in format 2, by its place in the section.
+/// Reads the spans of a section.
+#[derive(Debug)]
+struct SpanReader {
+    /// By the thread's place in the section's list of threads.
     threads: Vec<Seen>,
     thread: u32,
     end: u64,
 }
 
-/// What a section of format 2 begins with.
+/// What a section begins with.
 struct Beginning {
     reader: SpanReader,
     /// By place.
@@ -103,7 +103,7 @@ impl Beginning {
 /// The first begin of a thread's spans and the last end.
 type Bounds = (ThreadId, TimeNs, TimeNs);
 
-/// What a section of format 2 says beside its spans.
+/// What a section says beside its spans.
 #[derive(Debug, Default)]
 pub(crate) struct Section {
     bounds: Vec<Bounds>,
@@ -137,7 +137,7 @@ impl Summary {
         self.weigh(section.weight)
     }
 
-    pub(crate) fn weigh(&mut self, weight: u64) -> Result<(), Malformed> {
+    fn weigh(&mut self, weight: u64) -> Result<(), Malformed> {
         add_weight(&mut self.weight, weight)
     }
 }
@@ -148,7 +148,7 @@ fn add_weight(sum: &mut u64, weight: u64) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// Reads a whole section of format 2, and hands over each span.
+/// Reads a whole section, and hands over each span.
 pub(crate) fn read_section<E: From<Malformed>>(
     input: &mut Input<'_>,
     sizes: &Sizes,
@@ -181,15 +181,15 @@ pub(crate) fn read_section<E: From<Malformed>>(
 
 impl SpanReader {
     /// By thread: the first begin of a span and the last end of one, if there was any.
-    pub(crate) fn seen(&self) -> impl Iterator<Item = Option<(TimeNs, TimeNs)>> + '_ {
+    fn seen(&self) -> impl Iterator<Item = Option<(TimeNs, TimeNs)>> + '_ {
         self.threads.iter().map(|seen| {
             let times = (seen.first.checked_mul(NS_PER_US)?, seen.latest * NS_PER_US);
             Some((TimeNs(times.0), TimeNs(times.1)))
         })
     }
 
-    /// Reads a whole section and hands over each span.
-    pub(crate) fn read<E: From<Malformed>>(
+    /// Reads all spans of the section and hands over each.
+    fn read<E: From<Malformed>>(
         &mut self,
         input: &mut Input<'_>,
         sizes: &Sizes,
@@ -303,11 +303,7 @@ impl SpanReader {
         let thread = thread.delta32(before.thread)?;
         known("thread", thread, sizes.get(Table::Threads))?;
         let state = STATES[usize::from(flags & STATE_MASK)];
-        let at = thread as usize;
-        if at >= self.threads.len() {
-            self.threads.resize(at + 1, Seen::default());
-        }
-        let seen = &mut self.threads[at];
+        let seen = &mut self.threads[thread as usize];
         let last = &mut seen.last;
         let guess = if flags & SAME_INTERVAL != 0 {
             last.guess(state)

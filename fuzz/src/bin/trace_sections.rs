@@ -1,4 +1,0 @@
-//! libFuzzer's inputs to the target `trace_sections` of `wcprof-fuzz`.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| wcprof_fuzz::run("trace_sections", data));
