@@ -18,6 +18,7 @@ mod layouts;
 mod life;
 mod locks;
 mod many;
+mod odd;
 mod perf;
 mod said;
 mod silent;
@@ -35,6 +36,8 @@ wcprof_testkit::engine_tests! {
         kernel::blocked: "Check the kernel stacks of threads blocked in a pipe, a sleep and a futex.",
         kernel::running: "Check the kernel stacks of a thread that runs in the kernel.",
         layouts::layouts: "Check static, non-PIE, deleted and namespaced targets.",
+        odd::vfork: "Check the stack of a thread in vfork, whose return address is in a register.",
+        odd::moved_text: "Check names and stacks of a program that has moved its code to memory of no file.",
         locks::blame: "Check who holds mutexes and rwlocks, in a pid namespace too, and that conditions are not blamed.",
         files::files: "Check the files and sockets that threads wait for.",
         life::renamed: "Check that a thread which changes its name is shown with the last one.",
@@ -58,6 +61,7 @@ wcprof_testkit::engine_tests! {
     }
     any {
         stacks::names: "Check demangled C++ and Rust names and inline frames.",
+        odd::return_probe: "Check that a stack which another tool's return probe cuts is said to be that.",
         locks::two_processes: "Check that each process's locks are blamed on its own threads.",
         agent::follows: "Check that the agent pushes each interval of each process, finds new ones, tries again, reloads and ends.",
         agent::one_is_silent: "Check that a process whose memory never answers is left out once, and that profiles of others go on.",

@@ -91,6 +91,10 @@ struct bpf_iter__task {
 
 struct pt_regs {
 	unsigned long bp;
+	unsigned long r11;
+	unsigned long r10;
+	unsigned long r9;
+	unsigned long r8;
 	unsigned long ax;
 	unsigned long dx;
 	unsigned long si;

@@ -153,6 +153,10 @@ static __attribute__((always_inline)) void observe(struct task_record *r, struct
 		r->di = regs->di;
 		r->si = regs->si;
 		r->dx = regs->dx;
+		r->r8 = regs->r8;
+		r->r9 = regs->r9;
+		r->r10 = regs->r10;
+		r->r11 = regs->r11;
 	}
 }
 

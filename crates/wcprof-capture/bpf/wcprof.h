@@ -54,6 +54,10 @@ struct task_record {
 	u64 di;
 	u64 si;
 	u64 dx;
+	u64 r8;
+	u64 r9;
+	u64 r10;
+	u64 r11;
 	char comm[16];
 	/* Multiples of 8. */
 	u32 stack_len;

@@ -35,7 +35,7 @@ pub(crate) fn unwind(data: &[u8]) {
     let end = code.end().0.max(1);
     let code = Arc::new(code);
     let mut unwinder = Unwinder::default();
-    let added = unwinder.add_module(Avma(0), Avma(end), LoadBias(0), Some(Arc::clone(&code)));
+    let added = unwinder.add_module(Avma(0), Avma(end), LoadBias(0), Ok(Arc::clone(&code)));
     if added.is_none() {
         return;
     }
@@ -45,6 +45,7 @@ pub(crate) fn unwind(data: &[u8]) {
         bp: (flags & 1 != 0).then_some(bp),
         scratch: ScratchRegs {
             ax: (flags & 2 != 0).then_some(scratch[0]),
+            di: (flags & 16 != 0).then_some(scratch[0]),
             r8_to_r11: [1, 2, 3, 4].map(|i| (flags & 4 != 0).then_some(scratch[i])),
         },
     };

@@ -104,6 +104,7 @@ fn sample<'a>(reader: &mut Reader<'a>, misc: u16, callchain: bool) -> Option<Per
             scratch: ScratchRegs {
                 // The kernel has overwritten it in a system call.
                 ax: Some(ax).filter(|&ax| !in_kernel || ax != IN_SYSCALL_AX),
+                di: None,
                 r8_to_r11,
             },
         });

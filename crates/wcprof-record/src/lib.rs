@@ -8,6 +8,7 @@ mod counters;
 mod exited;
 mod files;
 mod folds;
+mod images;
 mod live_stack;
 mod locks;
 mod modules;

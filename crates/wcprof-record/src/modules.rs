@@ -1,7 +1,6 @@
 //! The modules of the target: what is mapped, how to unwind it, and how the trace names it.
 
-use std::cmp::Reverse;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -9,16 +8,17 @@ use wcprof_host::Target;
 use wcprof_host::clock::monotonic_ns;
 use wcprof_host::open::{LiveFiles, NoFile, OpenError};
 use wcprof_trace::model::{Module, ModuleId, ProcessId};
-use wcprof_types::{Avma, BuildId, LoadBias, Mapping, Svma, file_name, undeleted};
+use wcprof_types::{Avma, BuildId, LoadBias, Mapping, StackEnd, Svma, undeleted};
 use wcprof_unwind::{CodeError, ModuleCode, ModuleKey, Unwinder};
 
 use crate::files::{Handle, NewModule, TargetFiles};
+use crate::images::{
+    Image, MAX_IMAGES, RETURN_PROBES, Text, VDSO, images, is_jitdump, keep_largest,
+};
 use crate::shared::{Place, SharedFiles};
 
 /// Modules that are mapped no more whose files are held for their names.
 const MAX_UNMAPPED: usize = 128;
-/// Modules of one process; programs have hundreds.
-const MAX_IMAGES: usize = 2048;
 /// Problems of one process that are remembered.
 const MAX_PROBLEMS: usize = 64;
 /// What did not answer is tried again after this: longer than it takes to give up, and than it is left alone.
@@ -36,20 +36,11 @@ pub struct ModuleProblem {
     pub reason: String,
 }
 
-/// One ELF image as it is mapped.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Image {
-    /// The mapping with the lowest address.
-    first: Mapping,
-    /// The executable one.
-    code: Mapping,
-    end: Avma,
-}
-
-/// A module that is mapped.
+/// What is known of an image.
 struct Known {
     image: Image,
-    key: ModuleKey,
+    /// `None`: the executable memory beside mappings of the file is not the file's.
+    key: Option<ModuleKey>,
     /// Its file did not answer.
     retry: bool,
 }
@@ -208,14 +199,14 @@ impl Modules {
             keep_largest(&mut images);
         }
         let retries = self.retry_at.is_none();
-        let mut any = unwinder.set_foreign_code(foreign_code(mappings, &images));
-        let current = images.iter().map(|image| (image.first.start.0, image));
+        let mut any = false;
+        let current = images.iter().map(|image| (image.start.0, image));
         let current: HashMap<u64, &Image> = current.collect();
         let mut unmapped = Vec::new();
         self.known.retain(|start, known| {
             let stays = current.get(start) == Some(&&known.image);
             if !stays {
-                unmapped.push((Avma(*start), known.key));
+                unmapped.extend(known.key.map(|key| (Avma(*start), key)));
             }
             stays
         });
@@ -225,7 +216,7 @@ impl Modules {
             any = true;
         }
         for image in images {
-            let start = image.first.start;
+            let start = image.start;
             let before = self.known.get(&start.0);
             if before.is_some_and(|before| !(before.retry && retries)) {
                 continue;
@@ -239,15 +230,49 @@ impl Modules {
                 if code.is_none() {
                     continue;
                 }
-                let module = (start, before.key);
-                gone.extend(self.unmap(module, unwinder));
+                if let Some(key) = before.key {
+                    gone.extend(self.unmap((start, key), unwinder));
+                }
             }
-            any = true;
-            if let Some(key) = self.map(&image, code, unwinder, |new| add(shared, new)) {
-                self.known.insert(start.0, Known { image, key, retry });
-            }
+            let is_other = |code: &Arc<ModuleCode>| !image.has_code_of(code);
+            let key = match code {
+                // What lies beside mappings of some file is code of a JIT compiler.
+                Some(code) if is_other(&code) => {
+                    let file = (start, code.build_id().cloned());
+                    self.files.handles.remove(&file);
+                    None
+                }
+                None if matches!(image.code, Text::Moved(_)) => {
+                    self.files.handles.remove(&(start, None));
+                    None
+                }
+                code => {
+                    any = true;
+                    let key = self.map(&image, code, unwinder, |new| add(shared, new));
+                    if key.is_none() {
+                        continue;
+                    }
+                    key
+                }
+            };
+            self.known.insert(start.0, Known { image, key, retry });
         }
+        any |= unwinder.set_foreign_code(self.foreign_code(mappings));
         Changes { gone, any }
+    }
+
+    /// Executable memory that is of no module.
+    fn foreign_code(&self, mappings: &[Mapping]) -> Vec<Range<Avma>> {
+        let modules = self.known.values().filter(|known| known.key.is_some());
+        let modules = modules.map(|known| (known.image.start, known.image.end));
+        let modules: BTreeMap<Avma, Avma> = modules.collect();
+        let is_of_module = |mapping: &&Mapping| {
+            let before = modules.range(..=mapping.start).next_back();
+            before.is_some_and(|(_, end)| mapping.start < *end)
+        };
+        let executable = mappings.iter().filter(|mapping| mapping.executable);
+        let foreign = executable.filter(|mapping| !is_of_module(mapping));
+        foreign.map(|mapping| mapping.start..mapping.end).collect()
     }
 
     /// Puts a module into the unwinder and the trace.
@@ -258,14 +283,18 @@ impl Modules {
         unwinder: &mut Unwinder,
         add: impl FnOnce(&NewModule<'_>) -> ModuleId,
     ) -> Option<ModuleKey> {
-        let start = image.first.start;
-        let bias = code.as_ref().and_then(|c| c.load_bias(&image.code));
+        let start = image.start;
+        let bias = code.as_ref().and_then(|c| c.load_bias(image.located()));
         let bias = bias.unwrap_or_else(|| LoadBias(start.0.wrapping_sub(image.first.offset.0)));
         let base = code.as_ref().map_or(Svma(0), |c| c.base());
         let build_id = code.as_ref().and_then(|c| c.build_id().cloned());
         let code_bytes = code.as_ref().map_or(0, |c| c.heap_bytes());
-        let key = unwinder.add_module(start, image.end, bias, code)?;
         let path = &image.first.path;
+        let code = code.ok_or(match path.as_str() {
+            RETURN_PROBES => StackEnd::ReturnProbe,
+            _ => StackEnd::ModuleUnreadable,
+        });
+        let key = unwinder.add_module(start, image.end, bias, code)?;
         let handle = self.files.handles.get(&(start, build_id.clone()));
         let module = Module {
             process: self.process,
@@ -312,7 +341,7 @@ impl Modules {
         {
             // It can be mapped again.
             let known = self.known.get(&file.0.0);
-            let known = known.and_then(|known| self.ids.get(&known.key));
+            let known = known.and_then(|known| self.ids.get(&known.key?));
             if known.is_none_or(|known| known.build_id != file.1) {
                 self.files.handles.remove(&file);
             }
@@ -337,6 +366,12 @@ impl Modules {
         }
         match code {
             Ok(code) => (Some(code), false),
+            // It is said where stacks end there.
+            Err(_) if image.first.path == RETURN_PROBES => (None, false),
+            // What is no ELF file has no code that was moved.
+            Err(Unread { retry: false, .. }) if matches!(image.code, Text::Moved(_)) => {
+                (None, false)
+            }
             Err(Unread { reason, retry }) => {
                 let path = image.first.path.clone();
                 let problem = ModuleProblem { path, reason };
@@ -355,11 +390,13 @@ impl Modules {
     ) -> Result<Arc<ModuleCode>, Unread> {
         let files = &self.files.files;
         let mapping = &image.first;
-        let (code, handle) = if mapping.path == "[vdso]" {
+        let (code, handle) = if mapping.path == VDSO {
             let bytes = files.vdso(mapping);
             let bytes = bytes.ok_or_else(|| Unread::for_good("unreadable"))?;
             let code = ModuleCode::parse(&bytes).map(|code| shared.modules.intern(code));
             (code, Arc::new(Handle::Bytes(bytes)))
+        } else if mapping.path == RETURN_PROBES {
+            return Err(Unread::for_good("the kernel's"));
         } else {
             let opened = files.open_identified(mapping);
             let known = match &opened {
@@ -397,7 +434,7 @@ impl Modules {
         };
         // A file that stacks cannot be unwound through may have names.
         let build_id = code.as_ref().ok().and_then(|code| code.build_id().cloned());
-        let key = (image.first.start, build_id);
+        let key = (image.start, build_id);
         self.files.handles.insert(key, handle);
         code.map_err(Unread::for_good)
     }
@@ -428,88 +465,6 @@ fn known_to_others(
     shared.find(now)
 }
 
-/// Whether a mapping is the mark that a runtime makes of its jitdump: executable, so that perf notices
-/// it, but no code.
-fn is_jitdump(mapping: &Mapping) -> bool {
-    let name = file_name(undeleted(&mapping.path));
-    let pid = name
-        .strip_prefix("jit-")
-        .and_then(|n| n.strip_suffix(".dump"));
-    mapping.executable
-        && mapping.inode != 0
-        && pid.is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|b| b.is_ascii_digit()))
-}
-
-/// Executable memory that is of no image.
-fn foreign_code<'m>(
-    mappings: &'m [Mapping],
-    images: &'m [Image],
-) -> impl Iterator<Item = Range<Avma>> + 'm {
-    let is_of_image = |mapping: &Mapping| {
-        let n_before = images.partition_point(|image| image.first.start <= mapping.start);
-        let before = n_before.checked_sub(1).and_then(|at| images.get(at));
-        before.is_some_and(|image| mapping.start < image.end)
-    };
-    let executable = mappings.iter().filter(|mapping| mapping.executable);
-    executable
-        .filter(move |mapping| !is_of_image(mapping))
-        .map(|mapping| mapping.start..mapping.end)
-}
-
-/// Keeps as many as are taken in, in the order of their addresses.
-fn keep_largest(images: &mut Vec<Image>) {
-    let size = |image: &Image| image.end.0.saturating_sub(image.first.start.0);
-    images.sort_by_key(|image| Reverse(size(image)));
-    images.truncate(MAX_IMAGES);
-    images.sort_by_key(|image| image.first.start);
-}
-
-/// Groups mappings into ELF images: neighbours of one file with rising offsets, at least one of
-/// them executable.
-fn images(mappings: &[Mapping]) -> Vec<Image> {
-    let mut images = Vec::new();
-    let mut group: Vec<&Mapping> = Vec::new();
-    let mut close = |group: &mut Vec<&Mapping>| {
-        if let (Some(first), Some(last), Some(code)) = (
-            group.first(),
-            group.last(),
-            group.iter().find(|m| m.executable),
-        ) {
-            images.push(Image {
-                first: (*first).clone(),
-                code: (*code).clone(),
-                end: last.end,
-            });
-        }
-        group.clear();
-    };
-    for mapping in mappings {
-        let is_file = (mapping.inode != 0 && !is_jitdump(mapping)) || mapping.path == "[vdso]";
-        let goes_on = group.last().is_some_and(|last| {
-            last.inode == mapping.inode
-                && last.device == mapping.device
-                && last.path == mapping.path
-                && last.offset < mapping.offset
-        });
-        if !goes_on {
-            // Zeroed memory behind a segment (.bss) has no file; what follows it may be of the
-            // same image.
-            let same_file = group.last().is_some_and(|last| {
-                mapping.inode == 0 && mapping.path.is_empty() && last.end == mapping.start
-            });
-            if same_file {
-                continue;
-            }
-            close(&mut group);
-        }
-        if is_file {
-            group.push(mapping);
-        }
-    }
-    close(&mut group);
-    images
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs::File;
@@ -519,43 +474,6 @@ mod tests {
     use wcprof_types::{Pid, parse_maps};
 
     use super::*;
-
-    /// Check grouping: an image with data and .bss, the same file mapped twice, data files,
-    /// anonymous memory and jitdumps left out, the vdso.
-    #[test]
-    fn grouping() {
-        let maps = parse_maps(
-            "1000-2000 r--p 00000000 fe:01 7 /bin/x\n\
-             2000-3000 r-xp 00001000 fe:01 7 /bin/x\n\
-             3000-4000 rw-p 00002000 fe:01 7 /bin/x\n\
-             4000-5000 rw-p 00000000 00:00 0 \n\
-             6000-7000 r--p 00000000 fe:01 8 /lib/y.so (deleted)\n\
-             7000-8000 r-xp 00001000 fe:01 8 /lib/y.so (deleted)\n\
-             8000-9000 r--p 00000000 fe:01 8 /lib/y.so (deleted)\n\
-             9000-a000 r-xp 00001000 fe:01 8 /lib/y.so (deleted)\n\
-             a000-b000 r--s 00000000 fe:01 9 /data/file\n\
-             b000-c000 rwxp 00000000 00:00 0 \n\
-             c000-d000 r-xp 00000000 00:00 0 [vdso]\n\
-             d000-e000 r-xp 00000000 fe:01 10 /tmp/jit-7.dump\n",
-        )
-        .unwrap();
-        let images = images(&maps);
-        let foreign: Vec<_> = foreign_code(&maps, &images).map(|r| r.start.0).collect();
-        assert_eq!(foreign, [0xb000, 0xd000]);
-        let images: Vec<(u64, u64, u64)> = images
-            .iter()
-            .map(|i| (i.first.start.0, i.code.start.0, i.end.0))
-            .collect();
-        assert_eq!(
-            images,
-            [
-                (0x1000, 0x2000, 0x4000),
-                (0x6000, 0x7000, 0x8000),
-                (0x8000, 0x9000, 0xa000),
-                (0xc000, 0xc000, 0xd000),
-            ]
-        );
-    }
 
     /// Check that files of a process that has ended are those that another one had there, but not one that has changed.
     #[test]
@@ -661,16 +579,19 @@ mod tests {
             let end = start + 0x1000 * (1 + n / 100_000);
             format!("{start:x}-{end:x} r-xp 00000000 fe:ff {n} /x\n")
         };
-        let maps = parse_maps(&(1..=100_000).map(line).collect::<String>()).unwrap();
+        let vdso = "7ffff000-80000000 r-xp 00000000 00:00 0 [vdso]\n";
+        let lines = (1..=100_000).map(line).chain([vdso.to_owned()]);
+        let maps = parse_maps(&lines.collect::<String>()).unwrap();
         for _ in 0..2 {
             modules.update(0, &maps, &mut unwinder, &mut shared, |_, _| ModuleId(0));
             assert_eq!(modules.known.len(), MAX_IMAGES);
             assert_eq!(modules.ids.len(), MAX_IMAGES);
             let largest = 100_000 * 0x1000;
             assert!(modules.known.contains_key(&largest));
+            assert!(modules.known.contains_key(&0x7fff_f000));
         }
         let problems = modules.take_problems();
-        let said = |problem: &ModuleProblem| problem.reason.starts_with("97952 of its modules");
+        let said = |problem: &ModuleProblem| problem.reason.starts_with("97953 of its modules");
         assert!(problems.iter().any(said), "{problems:?}");
     }
 

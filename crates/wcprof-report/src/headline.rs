@@ -164,7 +164,12 @@ impl<'p> Headline<'p> {
         let is_good = losses.cut.is_none() && shares.iter().all(|(_, share, most)| share <= most);
         let verdict = if is_good { "ok" } else { "look" };
         let seen = shares.iter().filter(|(_, share, _)| *share >= MIN_MISSING);
-        let seen = seen.map(|(what, share, _)| format!("{share:.1} % {what}"));
+        let seen = seen.map(|(what, share, most)| {
+            let reason = losses.main_truncation();
+            let reason = reason.filter(|_| *what == "truncated" && share > most);
+            let reason = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
+            format!("{share:.1} % {what}{reason}")
+        });
         let seen: Vec<String> = seen.collect();
         let missing = match seen.as_slice() {
             [] => "nothing is missing".to_owned(),
@@ -281,6 +286,12 @@ impl Losses {
     pub fn n_truncated(&self) -> u64 {
         let counts = self.truncated.values();
         counts.fold(0, |sum, n| sum.saturating_add(*n))
+    }
+
+    /// Why most of them do not.
+    fn main_truncation(&self) -> Option<&'static str> {
+        let most = self.truncated.iter().max_by_key(|(_, n)| **n);
+        most.map(|(end, _)| end.reason())
     }
 
     fn text(&self) -> String {

@@ -3,11 +3,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
-use wcprof_trace::model::{Frame, FrameId, Module, SymbolTable, Tables};
+use wcprof_trace::model::{Frame, FrameId, Module, SymbolFrame, SymbolTable, Tables};
 
 use crate::files::ModuleIdentity;
 use crate::query::{AddressQuery, ModuleQuery, ModuleSymbols};
 use crate::report::{ModuleReport, SourceKind, SourceUse, SymbolReport};
+
+/// The module of the kernel's page for breakpoints.
+const UPROBES: &str = "[uprobes]";
 
 /// Names every frame of a trace that has an address in a module and is not in `known`; others (the kernel's and those
 /// of no module) are absent from the result.
@@ -26,6 +29,7 @@ pub fn symbolize_tables(
     let by_module = group(tables, &mut queries);
     ids.resize_with(queries.len(), Vec::new);
     let mut report = SymbolReport::default();
+    let mut table = SymbolTable::default();
     let mut local = LocalReports::default();
     let frames = (0..=u32::MAX).map(FrameId).zip(&tables.frames);
     for (id, frame) in frames.filter(|(id, _)| !known.frames.contains_key(id)) {
@@ -52,13 +56,16 @@ pub fn symbolize_tables(
             report.n_unresolved += 1;
             continue;
         };
+        if module.path == UPROBES {
+            table.frames.insert(id, vec![in_uprobe()]);
+            continue;
+        }
         queries[*query].addresses.push(AddressQuery {
             address: module.svma(*address),
             function: function.map(|start| module.svma(start)),
         });
         ids[*query].push(id);
     }
-    let mut table = SymbolTable::default();
     for (symbols, ids) in symbolize(&queries).into_iter().zip(ids) {
         report.n_unresolved += symbols.report.n_unresolved;
         let ModuleReport {
@@ -78,6 +85,16 @@ pub fn symbolize_tables(
     }
     report.modules.extend(local.0.into_values());
     (table, report)
+}
+
+/// Code of a thread that is in the page where the kernel executes instructions under breakpoints
+/// (`kernel/events/uprobes.c`).
+fn in_uprobe() -> SymbolFrame {
+    SymbolFrame {
+        name: "uprobe".to_owned(),
+        resolved: true,
+        ..SymbolFrame::default()
+    }
 }
 
 /// Frames that no file names, by a name for where they are.

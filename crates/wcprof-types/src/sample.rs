@@ -17,12 +17,15 @@ pub struct UserRegs {
     pub scratch: ScratchRegs,
 }
 
-/// Registers that a call need not preserve, yet assembler bases frames on: OpenSSL's AES-GCM
-/// keeps the caller's stack pointer in `rax`, others in `r8` to `r11`. Each may be unknown.
+/// Registers that a call need not preserve, yet call frame information refers to: OpenSSL's AES-GCM
+/// keeps the caller's stack pointer in `rax`, other assembler and prologues that probe the stack in `r8` to `r11`; glibc's
+/// `vfork` keeps its return address in `rdi`. Each may be unknown.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ScratchRegs {
     /// `rax`.
     pub ax: Option<u64>,
+    /// `rdi`.
+    pub di: Option<u64>,
     /// `r8` to `r11`.
     pub r8_to_r11: [Option<u64>; 4],
 }
@@ -32,6 +35,7 @@ impl ScratchRegs {
     pub fn get(&self, dwarf_register: u16) -> Option<u64> {
         match dwarf_register {
             0 => self.ax,
+            5 => self.di,
             8..=11 => self.r8_to_r11[usize::from(dwarf_register) - 8],
             _ => None,
         }

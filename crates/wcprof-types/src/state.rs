@@ -71,13 +71,16 @@ pub enum StackEnd {
     NotSampled,
     /// The rest was in a part of the trace that is damaged.
     Lost,
+    /// A uretprobe of another tool has put an address of its own where the return address was (`[uprobes]`; the kernel keeps
+    /// the real one, `kernel/events/uprobes.c`).
+    ReturnProbe,
     /// One that only a newer wcprof knows, by its code in the trace.
     Other(u8),
 }
 
 codes!(
     StackEnd,
-    11,
+    12,
     [
         Root,
         NoUnwindInfo,
@@ -89,7 +92,8 @@ codes!(
         ModuleUnreadable,
         NoUserStack,
         NotSampled,
-        Lost
+        Lost,
+        ReturnProbe
     ]
 );
 
@@ -113,6 +117,7 @@ impl StackEnd {
             Self::NoUserStack => "no user stack",
             Self::NotSampled => "not sampled",
             Self::Lost => "lost with a part of the trace",
+            Self::ReturnProbe => "a uretprobe of another tool cuts stacks here",
             Self::Other(_) => "for a reason that this wcprof does not know",
         }
     }

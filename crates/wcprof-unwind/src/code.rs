@@ -2,6 +2,7 @@
 //!
 //! Code bytes are not kept (20 MB for a ceph-osd); checks that need them ask for them.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use dwarf_stream::elf::{AsFile, ElfError, ElfFile, Kind, Source};
@@ -98,6 +99,11 @@ impl ModuleCode {
     /// Whether the address is in an executable segment.
     pub fn is_code(&self, svma: Svma) -> bool {
         self.loads.is_code(svma.0)
+    }
+
+    /// Whether whole pages are those of an executable segment.
+    pub fn has_code_pages(&self, pages: Range<Svma>) -> bool {
+        self.loads.has_code_pages(pages.start.0..pages.end.0)
     }
 
     /// Position in the file of an address, for reading code bytes; `None` when it is not loaded

@@ -1,5 +1,7 @@
 //! Where an ELF file wants to lie: its `PT_LOAD` segments, and what follows from them for a mapping of it.
 
+use std::ops::Range;
+
 use dwarf_stream::elf::{ElfFile, Segment};
 use wcprof_types::{FileOffset, LoadBias, Mapping, Svma};
 
@@ -84,6 +86,16 @@ impl Loads {
                 .is_some_and(|o| o < l.memory_size)
         };
         self.0.iter().any(|l| is_executable(l) && is_inside(l))
+    }
+
+    /// Whether pages are those of executable ones.
+    pub(crate) fn has_code_pages(&self, pages: Range<u64>) -> bool {
+        let is_of = |l: &&Segment| {
+            let end = l.address.saturating_add(l.memory_size);
+            let own = l.address & !(PAGE - 1)..end.saturating_add(PAGE - 1) & !(PAGE - 1);
+            is_executable(l) && own.start <= pages.start && pages.end <= own.end
+        };
+        self.0.iter().any(|l| is_of(&l))
     }
 
     /// Where in the file an address is, and how many bytes follow it; `None` outside what is loaded from the

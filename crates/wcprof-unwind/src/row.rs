@@ -64,7 +64,7 @@ pub(crate) fn raw(address: FrameAddress<Avma>) -> u64 {
     }
 }
 
-fn is_leaf(cursor: &Cursor) -> bool {
+pub(crate) fn is_leaf(cursor: &Cursor) -> bool {
     matches!(cursor.address, FrameAddress::InstructionPointer(_))
 }
 

@@ -9,7 +9,7 @@ use wcprof_types::{Avma, FrameAddress, LoadBias, ScratchRegs, StackEnd};
 
 use crate::code::ModuleCode;
 use crate::memory::{StackMemory, TextMemory, is_called};
-use crate::row::{Cursor, Fault, PlainRow, Row, raw};
+use crate::row::{Cursor, Fault, PlainRow, Row, is_leaf, raw};
 
 /// Slots of the cache of [`Step`]s by address, 32 bytes each.
 const N_STEP_SLOTS: usize = 8192;
@@ -24,6 +24,7 @@ const SIGRETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
 /// Offsets in the signal frame that the stack pointer is at in a trampoline: `struct ucontext`
 /// with its `sigcontext_64` at 40 (`arch/x86/include/uapi/asm/sigcontext.h`).
 const UC_R8: u64 = 40;
+const UC_RDI: u64 = 104;
 const UC_RBP: u64 = 120;
 const UC_RAX: u64 = 144;
 const UC_RSP: u64 = 160;
@@ -38,8 +39,8 @@ struct Entry {
     end: u64,
     bias: LoadBias,
     key: ModuleKey,
-    /// `None` when the file could not be read.
-    code: Option<Arc<ModuleCode>>,
+    /// Else why stacks end there.
+    code: Result<Arc<ModuleCode>, StackEnd>,
 }
 
 /// What to do at a lookup address.
@@ -127,8 +128,8 @@ impl Default for Unwinder {
 }
 
 impl Unwinder {
-    /// Adds a module that covers `start..end` in the target. `code` is `None` for a file that
-    /// could not be read: stacks then end there with [`StackEnd::ModuleUnreadable`]. Modules that
+    /// Adds a module that covers `start..end` in the target. Without `code` stacks end there with the given
+    /// [`StackEnd`]. Modules that
     /// overlap the range are removed first, since the newer mapping replaced them. `None` if the range is
     /// empty.
     pub fn add_module(
@@ -136,7 +137,7 @@ impl Unwinder {
         start: Avma,
         end: Avma,
         bias: LoadBias,
-        code: Option<Arc<ModuleCode>>,
+        code: Result<Arc<ModuleCode>, StackEnd>,
     ) -> Option<ModuleKey> {
         let (start, end) = (start.0, end.0);
         if start >= end {
@@ -166,7 +167,11 @@ impl Unwinder {
     /// First address of the function around a lookup address, if an FDE covers it.
     pub fn fde_start(&self, lookup: Avma) -> Option<Avma> {
         let entry = self.entry_at(lookup.0)?;
-        let start = entry.code.as_ref()?.fde_start(entry.bias.to_svma(lookup))?;
+        let start = entry
+            .code
+            .as_ref()
+            .ok()?
+            .fde_start(entry.bias.to_svma(lookup))?;
         Some(entry.bias.to_avma(start))
     }
 
@@ -175,7 +180,7 @@ impl Unwinder {
         self.entry_at(address.0).is_some_and(|m| {
             m.code
                 .as_ref()
-                .is_none_or(|c| c.is_code(m.bias.to_svma(address)))
+                .map_or(true, |c| c.is_code(m.bias.to_svma(address)))
         })
     }
 
@@ -197,7 +202,16 @@ impl Unwinder {
             .partition_point(|range| range.start <= address.0);
         let before = n_before.checked_sub(1).and_then(|at| self.foreign.get(at));
         before.is_some_and(|range| range.contains(&address.0))
-            || self.entry_at(address.0).is_some_and(|m| m.code.is_none())
+            || self
+                .entry_at(address.0)
+                .is_some_and(|m| matches!(m.code, Err(StackEnd::ModuleUnreadable)))
+    }
+
+    /// Whether a uretprobe has put this return address on the stack: the first one of its module.
+    pub(crate) fn is_of_probe(&self, address: FrameAddress<Avma>) -> bool {
+        let is_return = matches!(address, FrameAddress::ReturnAddress(_));
+        let entry = self.entry_at(raw(address)).filter(|_| is_return);
+        entry.is_some_and(|entry| matches!(entry.code, Err(StackEnd::ReturnProbe)))
     }
 
     fn entry_at(&self, address: u64) -> Option<&Entry> {
@@ -249,8 +263,9 @@ impl Unwinder {
             return (Step::End(StackEnd::NotInModule), None);
         };
         let (key, bias) = (entry.key, entry.bias);
-        let Some(code) = entry.code.clone() else {
-            return (Step::End(StackEnd::ModuleUnreadable), Some(key));
+        let code = match &entry.code {
+            Ok(code) => Arc::clone(code),
+            Err(end) => return (Step::End(*end), Some(key)),
         };
         let (context, n_bytes_left) = (&mut self.context, &mut self.n_bytes_left);
         let row = Row::find(&code, bias.to_svma(lookup).0, context, n_bytes_left);
@@ -325,9 +340,14 @@ impl Unwinder {
         if raw(caller.address) == 0 {
             return Err(Fault::End(StackEnd::Root));
         }
-        // Only a signal may have come from another stack.
+        // Only a signal may have come from another stack. A leaf whose return address is in a register (glibc's `vfork`)
+        // has nothing on the stack.
         let is_call = matches!(caller.address, FrameAddress::ReturnAddress(_));
-        if caller.sp <= cursor.sp && is_call {
+        let is_stuck = match is_leaf(cursor) {
+            true => caller.sp < cursor.sp,
+            false => caller.sp <= cursor.sp,
+        };
+        if is_stuck && is_call {
             return Err(Fault::End(StackEnd::DidNotAdvance));
         }
         Ok(caller)
@@ -364,6 +384,7 @@ fn sigreturn<M: StackMemory + ?Sized>(sp: u64, memory: &mut M) -> Result<Cursor,
         bp: Some(at(UC_RBP)?),
         scratch: ScratchRegs {
             ax: Some(at(UC_RAX)?),
+            di: Some(at(UC_RDI)?),
             r8_to_r11,
         },
     })

@@ -68,6 +68,9 @@ impl Unwinder {
         let mut scratch_of = None;
         stack.end = loop {
             let (step, module) = self.step_at(cursor.address, text);
+            if step == Step::End(StackEnd::NotInModule) && self.is_of_probe(cursor.address) {
+                break StackEnd::ReturnProbe;
+            }
             let address = if step.is_uncalled() {
                 FrameAddress::InstructionPointer(Avma(raw(cursor.address)))
             } else {

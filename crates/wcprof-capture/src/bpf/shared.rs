@@ -70,6 +70,10 @@ pub(crate) struct TaskRecord {
     pub(crate) di: u64,
     pub(crate) si: u64,
     pub(crate) dx: u64,
+    r8: u64,
+    r9: u64,
+    r10: u64,
+    r11: u64,
     /// Name, NUL-padded.
     pub(crate) comm: [u8; 16],
     /// Bytes of its stack, from the stack pointer upward, that follow this record.
@@ -119,10 +123,16 @@ impl TaskRecord {
             ip: Avma(self.ip),
             sp: Avma(self.sp),
             bp: Some(self.bp),
-            // In a system call the kernel has overwritten `rax`; no frame is based on it there.
+            // In a system call the kernel has overwritten `rax`, and the CPU `r11` (SYSCALL in Intel's manual, volume 2B).
             scratch: ScratchRegs {
                 ax: self.syscall().is_none().then_some(self.ax),
-                ..ScratchRegs::default()
+                di: Some(self.di),
+                r8_to_r11: [
+                    Some(self.r8),
+                    Some(self.r9),
+                    Some(self.r10),
+                    self.syscall().is_none().then_some(self.r11),
+                ],
             },
         })
     }
@@ -307,17 +317,22 @@ mod tests {
         assert!(state(0x80, 0, 0x20).is_exiting() && !state(0x80, 0, 0x20).is_blocked());
     }
 
-    /// Check that -1 in `orig_ax` is no system call, and that `rax` is known then alone.
+    /// Check that -1 in `orig_ax` is no system call, and that `rax` and `r11` are known then alone.
     #[test]
     fn system_calls() {
         let mut task = record(0, 0);
         assert_eq!(task.user_regs(), None);
         (task.status, task.ax, task.orig_ax) = (STATUS_IS_USER, 5, 202);
+        (task.di, task.r8, task.r11) = (6, 7, 8);
         assert_eq!(task.syscall(), Some(202));
-        assert_eq!(task.user_regs().unwrap().scratch.ax, None);
+        let known = |task: &TaskRecord| {
+            let scratch = task.user_regs().unwrap().scratch;
+            [0, 5, 8, 11].map(|register| scratch.get(register))
+        };
+        assert_eq!(known(&task), [None, Some(6), Some(7), None]);
         task.orig_ax = u64::MAX;
         assert_eq!(task.syscall(), None);
-        assert_eq!(task.user_regs().unwrap().scratch.ax, Some(5));
+        assert_eq!(known(&task), [Some(5), Some(6), Some(7), Some(8)]);
     }
 
     /// Check that the structs have the layout that the object's own type information gives.
@@ -332,7 +347,7 @@ mod tests {
         }
         layout!("task_record", TaskRecord: status exit_state tid tgid host_tid host_tgid state flags
             exec_id time nvcsw nivcsw run_time run_delay pcount last_queued reader_arrival
-            start_boottime ip sp bp orig_ax ax di si dx comm stack_len kernel_len);
+            start_boottime ip sp bp orig_ax ax di si dx r8 r9 r10 r11 comm stack_len kernel_len);
         layout!("want", Want: start end host_tid bytes);
         layout!("pass", Pass: begin end is_done n_records n_unlisted n_missed n_threads n_urgent
             n_kept is_listed n_changed next attempt pad);

@@ -1,6 +1,6 @@
 //! `/proc/PID/task/TID/syscall` (`fs/proc/base.c`, `proc_pid_syscall`).
 
-use wcprof_types::{Avma, UserRegs};
+use wcprof_types::{Avma, ScratchRegs, UserRegs};
 
 /// A thread as `syscall` shows it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -34,12 +34,19 @@ pub fn parse_syscall(line: &str) -> Option<SyscallState> {
         }
     }
     let (sp, ip) = (hex()?, hex()?);
+    // The arguments are registers (`arch/x86/include/asm/syscall.h`).
+    let [di, _, _, r10, r8, r9] = args.map(|arg| Some(arg).filter(|_| number >= 0));
     Some(SyscallState::Blocked {
         number: u32::try_from(number).ok(),
         args,
         regs: UserRegs {
             ip: Avma(ip),
             sp: Avma(sp),
+            scratch: ScratchRegs {
+                di,
+                r8_to_r11: [r8, r9, r10, None],
+                ..ScratchRegs::default()
+            },
             ..UserRegs::default()
         },
     })
@@ -71,7 +78,14 @@ mod tests {
             Some(SyscallState::Blocked {
                 number: Some(202),
                 args: [1, 2, 3, 4, 5, 6],
-                regs
+                regs: UserRegs {
+                    scratch: ScratchRegs {
+                        di: Some(1),
+                        r8_to_r11: [Some(5), Some(6), Some(4), None],
+                        ..ScratchRegs::default()
+                    },
+                    ..regs
+                }
             })
         );
     }

@@ -24,6 +24,7 @@ use super::maps::{Map, Maps};
 /// Numbers of registers in perf's samples (`arch/x86/include/uapi/asm/perf_regs.h`).
 mod reg {
     pub(super) const AX: u64 = 0;
+    pub(super) const DI: u64 = 5;
     pub(super) const BP: u64 = 6;
     pub(super) const SP: u64 = 7;
     pub(super) const IP: u64 = 8;
@@ -98,6 +99,7 @@ impl StackCopies {
             bp: regs.get(reg::BP),
             scratch: ScratchRegs {
                 ax: regs.get(reg::AX),
+                di: regs.get(reg::DI),
                 r8_to_r11: [0, 1, 2, 3].map(|i| regs.get(reg::R8 + i)),
             },
         };
@@ -251,6 +253,7 @@ impl ProcessUnwinder {
         }
         let bias = code.as_ref().map_or(LoadBias(0), |(bias, _)| *bias);
         let of_unwinder = code.as_ref().map(|(_, code)| Arc::clone(&code.code));
+        let of_unwinder = of_unwinder.ok_or(StackEnd::ModuleUnreadable);
         let unwinder = &mut self.unwinder;
         let added = unwinder.add_module(Avma(start), Avma(end), bias, of_unwinder);
         if !has_code {

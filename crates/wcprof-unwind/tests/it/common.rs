@@ -182,7 +182,7 @@ impl Files {
         for (range, bias, code, _) in &self.0 {
             let (start, end) = (Avma(range.start), Avma(range.end));
             unwinder
-                .add_module(start, end, *bias, Some(Arc::clone(code)))
+                .add_module(start, end, *bias, Ok(Arc::clone(code)))
                 .unwrap();
         }
         unwinder

@@ -58,7 +58,7 @@ fn unwind(file: &[u8], damaged_stack: &[(usize, u8)]) {
         .unwrap();
     if let Some(bias) = code.load_bias(mapping) {
         unwinder
-            .add_module(mapping.start, mapping.end, bias, Some(Arc::clone(&code)))
+            .add_module(mapping.start, mapping.end, bias, Ok(Arc::clone(&code)))
             .unwrap();
     }
     let mut memory = sample.dump.memory.clone();
@@ -172,7 +172,7 @@ fn looks_at_code() {
     let mut unwinder = Unwinder::default();
     let (start, end) = (Avma(0x40_0000), Avma(0x60_0000));
     unwinder
-        .add_module(start, end, LoadBias(0), Some(code))
+        .add_module(start, end, LoadBias(0), Ok(code))
         .unwrap();
     const BASE: u64 = 0x7fff_0000_0000;
     let frame = |n: u64| {
@@ -232,7 +232,7 @@ fn long_entries() {
     let f = elf.symbol_by_name("f").unwrap().address();
     let code = Arc::new(ModuleCode::parse(&file).unwrap());
     let mut unwinder = Unwinder::default();
-    let whole = unwinder.add_module(Avma(0x100), Avma(0x10_0000), LoadBias(0), Some(code));
+    let whole = unwinder.add_module(Avma(0x100), Avma(0x10_0000), LoadBias(0), Ok(code));
     assert!(whole.is_some());
     const BASE: u64 = 0x7fff_0000_0000;
     let returns = (0..500).map(|n| f + 7000 + n);

@@ -128,7 +128,7 @@ fn check_called(dump: &Dump, ip: Avma, n_pushed: u64, expected: &UnwoundStack) {
     let code = Arc::new(ModuleCode::parse(bytes).unwrap());
     let bias = code.load_bias(vdso).unwrap();
     unwinder
-        .add_module(vdso.start, vdso.end, bias, Some(code))
+        .add_module(vdso.start, vdso.end, bias, Ok(code))
         .unwrap();
     let mut regs = dump.regs;
     let mut called = vec![0xaa; 8 * n_pushed as usize];
@@ -261,7 +261,12 @@ fn end_reasons() {
         .take_while(|f| f.module == full.frames[0].module)
         .count();
     unwinder
-        .add_module(libc.start, libc.end, Default::default(), None)
+        .add_module(
+            libc.start,
+            libc.end,
+            Default::default(),
+            Err(StackEnd::ModuleUnreadable),
+        )
         .unwrap();
     unwinder.unwind(&dump.regs, &mut memory, &mut text, &mut stack);
     assert_eq!(
@@ -329,7 +334,7 @@ fn no_section_headers() {
             .unwrap();
         let bias = code.load_bias(m).unwrap();
         unwinder
-            .add_module(m.start, m.end, bias, Some(Arc::new(code)))
+            .add_module(m.start, m.end, bias, Ok(Arc::new(code)))
             .unwrap();
         let mut stack = UnwoundStack::default();
         let mut memory = dump.memory.clone();

@@ -1,0 +1,127 @@
+//! Code and return addresses that are not where call frame information and mappings have them.
+
+use std::fs;
+use std::io::Write;
+use std::process::{Child, Command, Stdio};
+
+use wcprof_testkit::{
+    Attach, Engine, RemoteProcess, Variant, copy_program, fixture, has_capability, skip, text,
+    wait_until,
+};
+
+/// The thread's return address is in a register while it waits.
+pub(crate) fn vfork(engine: Engine) {
+    for variant in Variant::BOTH {
+        let target = RemoteProcess::start(&fixture("vfork.c", variant));
+        let recording = Attach::new(engine, target.pid()).seconds(1.0).run();
+        recording.assert_sound(engine);
+        let thread = recording.folded().thread("v-fork");
+        let whole = thread.chain(&["v_fork", "fork_outer", "fork_inner", "vfork"]);
+        assert!(whole.share_of(&thread) > 0.999, "{}", thread.show());
+    }
+}
+
+/// The program's code is in memory of no file.
+pub(crate) fn moved_text(engine: Engine) {
+    for variant in [Variant::NoFramePointers, Variant::NonPie] {
+        let program = fixture("moved_text.c", variant);
+        let target = RemoteProcess::start(&program);
+        let maps = fs::read_to_string(format!("/proc/{}/maps", target.pid()));
+        let maps = maps.expect("the target has mappings");
+        let is_of_program = |line: &str| line.ends_with(program.to_str().expect("text"));
+        let mut of_program = maps.lines().filter(|line| is_of_program(line));
+        assert!(of_program.all(|line| !line.contains("r-xp")), "{maps}");
+
+        let recording = Attach::new(engine, target.pid()).seconds(1.5).run();
+        recording.assert_sound(engine);
+        let folded = recording.folded();
+        let thread = folded.thread("m-sleep").states(&["[sleep]"]);
+        let whole = thread.chain(&["m_sleep", "sleep_outer", "sleep_inner"]);
+        assert!(whole.share_of(&thread) > 0.999, "{}", thread.show());
+        if engine.sees_running() {
+            let thread = folded.thread("m-burn").states(&["[on-cpu]"]);
+            let whole = thread.chain(&["m_burn", "burn_outer", "burn_inner"]);
+            assert!(whole.share_of(&thread) > 0.95, "{}", thread.show());
+        }
+    }
+}
+
+/// A return probe of perf on a function of a process, removed when dropped.
+struct ReturnProbe {
+    event: String,
+    perf: Child,
+}
+
+impl ReturnProbe {
+    fn put(program: &str, function: &str, pid: i32) -> Result<Self, String> {
+        let name = format!("wcprof_{pid}");
+        let probe = format!("{name}={function}%return");
+        let run = |args: &[&str]| {
+            let output = Command::new("perf").args(args).output();
+            let output = output.map_err(|error| format!("needs perf: {error}"))?;
+            match output.status.success() {
+                true => Ok(()),
+                false => Err(text(&output.stderr).to_owned()),
+            }
+        };
+        run(&["probe", "-q", "-x", program, "--add", &probe])?;
+        let event = format!("probe_*:{name}__return");
+        let perf = Command::new("perf")
+            .args(["stat", "-e", &event, "-p", &pid.to_string(), "--"])
+            .arg("cat")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        let perf = perf.map_err(|error| error.to_string())?;
+        Ok(Self { event, perf })
+    }
+}
+
+impl Drop for ReturnProbe {
+    fn drop(&mut self) {
+        // perf ends with the `cat` that it runs.
+        drop(self.perf.stdin.take().map(|mut stdin| stdin.write_all(b"")));
+        let ended = self.perf.wait();
+        let deleted = Command::new("perf")
+            .args(["probe", "-q", "--del", &self.event])
+            .status();
+        if !std::thread::panicking() {
+            assert!(ended.is_ok() && deleted.is_ok_and(|status| status.success()));
+        }
+    }
+}
+
+/// Another tool's return probe is what stacks end at.
+pub(crate) fn return_probe(engine: Engine) {
+    const TEST: &str = "return_probe";
+    if !has_capability() {
+        return skip(TEST, "needs root to put a probe");
+    }
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let program = folder.path().join("probed");
+    copy_program(&fixture("probed.c", Variant::NoFramePointers), &program);
+    let target = RemoteProcess::start(&program);
+    let program = program.to_str().expect("the path is text");
+    let probe = match ReturnProbe::put(program, "probed_function", target.pid()) {
+        Ok(probe) => probe,
+        Err(reason) => return skip(TEST, reason.trim()),
+    };
+    let maps = format!("/proc/{}/maps", target.pid());
+    wait_until("no thread met the probe", || {
+        let maps = fs::read_to_string(&maps).ok()?;
+        maps.contains("[uprobes]").then_some(())
+    });
+    let recording = Attach::new(engine, target.pid()).seconds(1.5).run();
+    drop(probe);
+    let thread = recording.folded().thread("p-sleep").states(&["[sleep]"]);
+    // It slept for the first time before it met the probe.
+    let reason = "[truncated: a uretprobe of another tool cuts stacks here]";
+    let cut = thread.chain(&[reason, "probed_function"]);
+    assert!(cut.share_of(&thread) > 0.9, "{}", thread.show());
+    let screen = recording.report(&[]);
+    let reason = "truncated (a uretprobe of another tool cuts stacks here)";
+    assert!(screen.contains(reason), "{screen}");
+    let said = recording.said();
+    assert!(!said.contains("perf map or jitdump"), "{said}");
+}
