@@ -46,6 +46,28 @@ pub(crate) fn moved_text(engine: Engine) {
     }
 }
 
+/// Code that a program made lies just where a file that is mapped beside it would have code.
+pub(crate) fn beside_a_file(engine: Engine) {
+    if !engine.sees_running() {
+        return;
+    }
+    let target = RemoteProcess::start(&fixture("beside.c", Variant::NoFramePointers));
+    let code = target.keys["code"];
+    let recording = Attach::new(engine, target.pid()).seconds(1.5).run();
+    recording.assert_sound(engine);
+    let thread = recording.folded().thread("b-jit").states(&["[on-cpu]"]);
+    let is_made = |frames: &[String]| {
+        let leaf = frames.iter().rfind(|frame| !frame.starts_with('['));
+        let address = leaf.and_then(|frame| frame.strip_prefix("0x"));
+        let address = address.and_then(|hex| u64::from_str_radix(hex, 16).ok());
+        address.is_some_and(|address| (code..code + 16).contains(&address))
+    };
+    let made = thread.lines.iter().filter(|line| is_made(&line.frames));
+    let made = made.map(|line| line.weight);
+    let share = made.sum::<u64>() as f64 / thread.total() as f64;
+    assert!(share > 0.9, "{}", thread.show());
+}
+
 /// A return probe of perf on a function of a process, removed when dropped.
 struct ReturnProbe {
     event: String,

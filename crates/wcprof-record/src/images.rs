@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::ops::Range;
 
-use wcprof_types::{Avma, Mapping, file_name, undeleted};
+use wcprof_types::{Avma, FileOffset, Mapping, file_name, undeleted};
 use wcprof_unwind::ModuleCode;
 
 /// Modules of one process; programs have hundreds.
@@ -31,7 +31,7 @@ pub(crate) enum Text {
     /// In a mapping of the file.
     Mapped(Mapping),
     /// Perhaps in executable memory that is of no file, beside mappings of the file: databases and JIT compilers move
-    /// their code to huge pages. The file's program headers decide.
+    /// their code to huge pages. The file decides: its program headers, and whether its bytes are there.
     Moved(Range<Avma>),
 }
 
@@ -43,16 +43,17 @@ impl Image {
             Text::Moved(_) => &self.first,
         }
     }
+}
 
-    /// Whether the code of `file` is where this image has it.
-    pub(crate) fn has_code_of(&self, file: &ModuleCode) -> bool {
-        match &self.code {
-            Text::Mapped(_) => true,
-            Text::Moved(range) => file.load_bias(&self.first).is_some_and(|bias| {
-                file.has_code_pages(bias.to_svma(range.start)..bias.to_svma(range.end))
-            }),
-        }
-    }
+/// Where `file` has the code that would be in `range`, if `mapping` is of it; `None` when its program headers have no
+/// code there.
+pub(crate) fn moved_code_offset(
+    file: &ModuleCode,
+    mapping: &Mapping,
+    range: &Range<Avma>,
+) -> Option<FileOffset> {
+    let bias = file.load_bias(mapping)?;
+    file.code_offset(bias.to_svma(range.start)..bias.to_svma(range.end))
 }
 
 /// Mappings of one file with rising offsets.

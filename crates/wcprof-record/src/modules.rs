@@ -2,18 +2,20 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use wcprof_host::Target;
 use wcprof_host::clock::monotonic_ns;
-use wcprof_host::open::{LiveFiles, NoFile, OpenError};
+use wcprof_host::open::{LiveFiles, NoFile, OpenError, TargetFile};
 use wcprof_trace::model::{Module, ModuleId, ProcessId};
-use wcprof_types::{Avma, BuildId, LoadBias, Mapping, StackEnd, Svma, undeleted};
+use wcprof_types::{Avma, BuildId, FileOffset, LoadBias, Mapping, StackEnd, Svma, undeleted};
 use wcprof_unwind::{CodeError, ModuleCode, ModuleKey, Unwinder};
 
 use crate::files::{Handle, NewModule, TargetFiles};
 use crate::images::{
     Image, MAX_IMAGES, RETURN_PROBES, Text, VDSO, images, is_jitdump, keep_largest,
+    moved_code_offset,
 };
 use crate::shared::{Place, SharedFiles};
 
@@ -234,10 +236,9 @@ impl Modules {
                     gone.extend(self.unmap((start, key), unwinder));
                 }
             }
-            let is_other = |code: &Arc<ModuleCode>| !image.has_code_of(code);
             let key = match code {
                 // What lies beside mappings of some file is code of a JIT compiler.
-                Some(code) if is_other(&code) => {
+                Some(code) if !self.has_code(&image, &code) => {
                     let file = (start, code.build_id().cloned());
                     self.files.handles.remove(&file);
                     None
@@ -259,6 +260,29 @@ impl Modules {
         }
         any |= unwinder.set_foreign_code(self.foreign_code(mappings));
         Changes { gone, any }
+    }
+
+    /// Whether the code of an image is that of its file.
+    fn has_code(&self, image: &Image, code: &Arc<ModuleCode>) -> bool {
+        let Text::Moved(range) = &image.code else {
+            return true;
+        };
+        let file = (image.start, code.build_id().cloned());
+        let handle = self.files.handles.get(&file).map(|handle| &**handle);
+        let (Some(FileOffset(offset)), Some(Handle::File(target_file))) =
+            (moved_code_offset(code, &image.first, range), handle)
+        else {
+            return false;
+        };
+        let read = move |file: TargetFile| {
+            let mut page = vec![0; 4096];
+            let n = file.read_at(&mut page, offset).unwrap_or(0);
+            page.truncate(n);
+            page
+        };
+        let files = &self.files.files;
+        let page = files.read_in_time(&image.first, target_file, read);
+        page.is_ok_and(|page| files.has_bytes(&page, range.start) == Some(true))
     }
 
     /// Executable memory that is of no module.

@@ -101,9 +101,10 @@ impl ModuleCode {
         self.loads.is_code(svma.0)
     }
 
-    /// Whether whole pages are those of an executable segment.
-    pub fn has_code_pages(&self, pages: Range<Svma>) -> bool {
-        self.loads.has_code_pages(pages.start.0..pages.end.0)
+    /// Position in the file of whole pages of an executable segment; `None` for other pages.
+    pub fn code_offset(&self, pages: Range<Svma>) -> Option<FileOffset> {
+        let offset = self.loads.code_offset(pages.start.0..pages.end.0);
+        offset.map(FileOffset)
     }
 
     /// Position in the file of an address, for reading code bytes; `None` when it is not loaded

@@ -88,14 +88,15 @@ impl Loads {
         self.0.iter().any(|l| is_executable(l) && is_inside(l))
     }
 
-    /// Whether pages are those of executable ones.
-    pub(crate) fn has_code_pages(&self, pages: Range<u64>) -> bool {
-        let is_of = |l: &&Segment| {
+    /// Position in the file of whole pages of an executable segment; `None` for other pages.
+    pub(crate) fn code_offset(&self, pages: Range<u64>) -> Option<u64> {
+        self.0.iter().filter(|l| is_executable(l)).find_map(|l| {
+            let start = l.address & !(PAGE - 1);
             let end = l.address.saturating_add(l.memory_size);
-            let own = l.address & !(PAGE - 1)..end.saturating_add(PAGE - 1) & !(PAGE - 1);
-            is_executable(l) && own.start <= pages.start && pages.end <= own.end
-        };
-        self.0.iter().any(|l| is_of(&l))
+            let end = end.saturating_add(PAGE - 1) & !(PAGE - 1);
+            let is_inside = start <= pages.start && pages.end <= end;
+            is_inside.then(|| (l.offset & !(PAGE - 1)).saturating_add(pages.start - start))
+        })
     }
 
     /// Where in the file an address is, and how many bytes follow it; `None` outside what is loaded from the

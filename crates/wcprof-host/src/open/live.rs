@@ -298,7 +298,7 @@ impl LiveFiles {
             (bytes, n)
         };
         let (bytes, n) = do_in_time(self.awaited(mapping), &opened.file, begin)?;
-        match self.begins_like(&bytes[..n], mapping.start) {
+        match self.has_bytes(&bytes[..n], mapping.start) {
             _ if mapping.offset.0 != 0 => Ok(opened),
             Some(true) => Ok(opened),
             Some(false) => Err(NoFile::Replaced),
@@ -335,8 +335,8 @@ impl LiveFiles {
         opened
     }
 
-    /// Whether a mapping begins like the file with these first bytes; `None` when that cannot be read any more.
-    fn begins_like(&self, on_disk: &[u8], start: Avma) -> Option<bool> {
+    /// Whether the target's memory from `start` on has the bytes of a page of a file; `None` when it cannot be read any more.
+    pub fn has_bytes(&self, on_disk: &[u8], start: Avma) -> Option<bool> {
         let mut in_memory = [0; COMPARED];
         let mapped = read_memory(self.pid, start, &mut in_memory).ok()?;
         let n = on_disk.len().min(mapped);
