@@ -1,4 +1,4 @@
-//! A virtual machine whose only disk is the image, through QEMU's own librbd driver.
+//! A virtual machine whose only disk is the cluster's image, through QEMU's own librbd driver, or a file, through io_uring.
 
 use anyhow::{Result, ensure};
 use fs_err as fs;
@@ -10,6 +10,9 @@ use crate::process::{log_tail, wait_until};
 /// How the machine is made.
 #[derive(Debug, clap::Args)]
 pub struct Options {
+    /// Where the machine's disk is
+    #[arg(long, value_enum, default_value_t = Disk::Rbd)]
+    pub disk: Disk,
     /// The rbd cache of the machine's disk
     #[arg(long, value_enum, default_value_t = Cache::None)]
     pub cache: Cache,
@@ -31,6 +34,7 @@ impl Options {
     /// Operations of `block_size` bytes, `writes` percent of them writes. Everything else is the default.
     pub fn uncached(block_size: u64, writes: u32) -> Self {
         Self {
+            disk: Disk::Rbd,
             cache: Cache::None,
             iothread: false,
             tcmalloc: false,
@@ -38,6 +42,15 @@ impl Options {
             writes,
         }
     }
+}
+
+/// Where the machine's disk is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Disk {
+    /// The cluster's image.
+    Rbd,
+    /// A file of this machine, which QEMU reads and writes with `aio=io_uring`.
+    IoUring,
 }
 
 /// The rbd cache.
@@ -52,6 +65,10 @@ pub enum Cache {
 /// The machine's serial console, among the cluster's files.
 const CONSOLE: &str = "log/vm.console";
 
+/// The disk that is a file, among the cluster's files, and its size: that of the image.
+const DISK_FILE: &str = "vm.raw";
+const DISK_BYTES: u64 = 1 << 30;
+
 /// Boots the machine and waits for its first operations.
 ///
 /// # Errors
@@ -65,6 +82,9 @@ pub fn up(lab: &Lab, options: &Options) -> Result<()> {
     );
     if !guest::image(lab).exists() || !guest::initial_file_system(lab).exists() {
         guest::build(lab)?;
+    }
+    if options.disk == Disk::IoUring {
+        fs::File::create(lab.file(DISK_FILE))?.set_len(DISK_BYTES)?;
     }
     // A line of an earlier guest must not be taken for one of this.
     let _ = fs::remove_file(lab.file(CONSOLE));
@@ -125,6 +145,13 @@ fn command(lab: &Lab, options: &Options) -> String {
         true => ",iothread=io0 -object iothread,id=io0",
         false => "",
     };
+    let disk = match options.disk {
+        Disk::Rbd => format!(
+            "cache={cache},file=rbd:{POOL}/{IMAGE}:id=admin:\
+             conf={cluster}/ceph.conf:admin_socket={cluster}/vm.asok{policy}"
+        ),
+        Disk::IoUring => format!("cache=none,aio=io_uring,file={cluster}/{DISK_FILE}"),
+    };
     // Thread names are what libvirt's default gives, too. With room for a second processor TCG keeps the
     // guest's memory barriers; without, the disk's interrupts were lost after a million requests or so.
     // Options of librados follow the image's name.
@@ -134,8 +161,7 @@ fn command(lab: &Lab, options: &Options) -> String {
          -serial file:{cluster}/{CONSOLE} -qmp unix:{cluster}/vm.qmp,server=on,wait=off \
          -kernel {} -initrd {} -append \
          'console=ttyS0 quiet panic=-1 mitigations=off jobs=32 bs={block_size} writes={writes}' \
-         -drive if=none,id=disk,format=raw,cache={cache},file=rbd:{POOL}/{IMAGE}:id=admin:\
-         conf={cluster}/ceph.conf:admin_socket={cluster}/vm.asok{policy} \
+         -drive if=none,id=disk,format=raw,{disk} \
          -device virtio-blk-pci,drive=disk,num-queues=1{iothread}",
         guest::image(lab).display(),
         guest::initial_file_system(lab).display()
