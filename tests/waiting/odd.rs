@@ -46,6 +46,16 @@ pub(crate) fn moved_text(engine: Engine) {
     }
 }
 
+/// A function without call frame information is not the first one of its thread.
+pub(crate) fn no_cfi(engine: Engine) {
+    let target = RemoteProcess::start(&fixture("no_cfi.c", Variant::NonPie));
+    let recording = Attach::new(engine, target.pid()).seconds(1.5).run();
+    recording.assert_sound(engine);
+    let thread = recording.folded().thread("n-sleep").states(&["[sleep]"]);
+    let cut = thread.chain(&["[truncated: no unwind info]", "pointed_at", "sleep_below"]);
+    assert!(cut.share_of(&thread) > 0.999, "{}", thread.show());
+}
+
 /// Code that a program made lies just where a file that is mapped beside it would have code.
 pub(crate) fn beside_a_file(engine: Engine) {
     if !engine.sees_running() {

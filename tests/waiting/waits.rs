@@ -38,7 +38,14 @@ pub(crate) fn with_musl(engine: Engine) {
     let (recording, ..) = Attach::new(engine, target.pid())
         .seconds(2.0)
         .run_marked(&mut target);
-    assert_constant(&recording.folded());
+    let folded = recording.folded();
+    assert_constant(&folded);
+    // Its own first functions are where stacks end.
+    for (comm, ..) in CONSTANT {
+        let thread = folded.thread(comm);
+        let cut = thread.chain(&["[truncated: no unwind info]"]);
+        assert_eq!(cut.total(), 0, "{}", thread.show());
+    }
 }
 
 /// Asserts that each thread that waits in one way is there all the time.

@@ -14,6 +14,8 @@ use crate::loads::Loads;
 
 /// Largest section, bytes. Chromium's `.eh_frame`, the largest known, has about 20 MB.
 const MAX_SECTION: u64 = 64 << 20;
+/// Longest function that a program without call frame information there begins with. musl's `_start` has 22 bytes.
+const MAX_ENTRY: u64 = 64;
 const EM_X86_64: u16 = 62;
 const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
 
@@ -21,6 +23,8 @@ const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
 #[derive(Debug)]
 pub struct ModuleCode {
     build_id: Option<BuildId>,
+    /// Where the program begins; 0 without such a place.
+    entry: u64,
     loads: Loads,
     pub(crate) cfi: Option<Cfi>,
     pub(crate) debug_cfi: Option<Cfi>,
@@ -68,6 +72,7 @@ impl ModuleCode {
         let debug_cfi = debug_frame
             .map(|data| Cfi::build(SectionKind::DebugFrame, data.into(), place(0), is_code));
         Ok(Self {
+            entry: elf.entry,
             build_id: elf.build_id().and_then(|id| BuildId::new(&id)),
             cfi: cfi.filter(is_useful),
             debug_cfi: debug_cfi.filter(is_useful),
@@ -118,6 +123,12 @@ impl ModuleCode {
     /// address: the instruction after a call may belong to the next function.
     pub fn fde_start(&self, svma: Svma) -> Option<Svma> {
         self.sections().find_map(|c| c.function_start(svma.0))
+    }
+
+    /// Whether an address is in the function that the program begins with, which has no FDE.
+    pub(crate) fn is_in_entry(&self, svma: Svma) -> bool {
+        let into = svma.0.checked_sub(self.entry).filter(|_| self.entry > 0);
+        into.is_some_and(|into| into < MAX_ENTRY) && self.fde_start(svma).is_none()
     }
 
     /// Whether an FDE begins at an address.

@@ -27,6 +27,9 @@ const TAIL_BYTES: usize = 16;
 /// Longest function without an FDE.
 const MAX_FUNCTION: u64 = 16 << 10;
 
+/// `mov %eax,%edi; xor %eax,%eax; mov $60,%al; syscall`, behind the call in musl's `__clone` (src/thread/x86_64/clone.s).
+const EXIT_THREAD: [u8; 8] = [0x89, 0xc7, 0x31, 0xc0, 0xb0, 0x3c, 0x0f, 0x05];
+
 /// Frames that one trial walks.
 const TRIAL_FRAMES: usize = 512;
 
@@ -133,21 +136,58 @@ impl Unwinder {
     pub(crate) fn without_fde<M: StackMemory + ?Sized>(
         &mut self,
         cursor: &Cursor,
-        is_leaf: bool,
         memory: &mut M,
         text: &mut dyn TextMemory,
     ) -> Result<Cursor, Fault> {
         let found = self.search_call(cursor, memory, text);
+        let found = found.or_else(|| self.called_first(cursor, memory, text));
         let found = found.or_else(|| self.follow_bp(cursor, memory, text));
         found.ok_or_else(|| {
             Fault::End(match self.is_code(cursor.address.for_lookup()) {
                 false => StackEnd::NotInModule,
-                // The outermost frame has none (System V ABI for x86-64, "Initial Stack and Register State"):
-                // what begins a program or a thread of musl clears the register.
-                true if !is_leaf && cursor.bp == Some(0) => StackEnd::Root,
+                true if self.is_first(cursor, text) => StackEnd::Root,
                 true => StackEnd::NoUnwindInfo,
             })
         })
+    }
+
+    /// Whether a frame without an FDE has no caller: it is the function that the program begins with, or the one that begins
+    /// a thread of musl and ends it when what it called returns. That `rbp` is 0 shows nothing: many functions leave
+    /// it as they found it.
+    fn is_first(&self, cursor: &Cursor, text: &mut dyn TextMemory) -> bool {
+        let mut after_call = [0; EXIT_THREAD.len()];
+        self.is_in_entry(cursor.address.for_lookup())
+            || matches!(cursor.address, FrameAddress::ReturnAddress(at)
+                if text.read_text(at, &mut after_call) && after_call == EXIT_THREAD)
+    }
+
+    /// The caller of a function without an FDE that the first function of the program or of a thread has called through a
+    /// pointer, as musl's do: the first return address above the stack pointer, if it is in that function.
+    fn called_first<M: StackMemory + ?Sized>(
+        &mut self,
+        cursor: &Cursor,
+        memory: &mut M,
+        text: &mut dyn TextMemory,
+    ) -> Option<Cursor> {
+        let lookup = cursor.address.for_lookup();
+        if !self.is_code(lookup) || self.fde_start(lookup).is_some() {
+            return None;
+        }
+        let end = cursor.sp.checked_add(CALL_SEARCH_BYTES)?;
+        for slot in (cursor.sp.next_multiple_of(8)..end).step_by(8) {
+            let word = memory.read(slot).ok()?;
+            let caller = Cursor {
+                address: FrameAddress::ReturnAddress(Avma(word)),
+                sp: slot + 8,
+                ..*cursor
+            };
+            let is_code = is_user_address(word) && self.is_code(caller.address.for_lookup());
+            if is_code && is_called(text, word) {
+                // Any other frame between the two would have its return address there.
+                return self.is_first(&caller, text).then_some(caller);
+            }
+        }
+        None
     }
 
     /// The caller by `rbp` where no FDE covers the address, or in the code of a JIT compiler: only from a known

@@ -223,8 +223,6 @@ impl PlainRow {
         let base = match (self.from_bp, cursor.bp) {
             (false, _) => cursor.sp,
             (true, None) => return Err(Fault::NeedsBp),
-            // A first frame is marked so.
-            (true, Some(0)) => return Err(Fault::End(StackEnd::Root)),
             (true, Some(bp)) => bp,
         };
         let at = |words: i16| base.checked_add_signed(i64::from(words) * 8);

@@ -175,6 +175,14 @@ impl Unwinder {
         Some(entry.bias.to_avma(start))
     }
 
+    /// Whether an address is in the function that its module's program begins with, which has no FDE.
+    pub(crate) fn is_in_entry(&self, address: Avma) -> bool {
+        self.entry_at(address.0).is_some_and(|m| {
+            let code = m.code.as_ref();
+            code.is_ok_and(|code| code.is_in_entry(m.bias.to_svma(address)))
+        })
+    }
+
     /// Whether an address is in executable code of a module.
     pub fn is_code(&self, address: Avma) -> bool {
         self.entry_at(address.0).is_some_and(|m| {

@@ -99,7 +99,7 @@ impl Unwinder {
                 }
                 // A module without FDEs here, or code that a JIT compiler made.
                 Err(Fault::End(StackEnd::NoUnwindInfo | StackEnd::NotInModule)) => {
-                    next = self.without_fde(&cursor, is_leaf, memory, text);
+                    next = self.without_fde(&cursor, memory, text);
                     stack.n_guessed += u32::from(next.is_ok());
                 }
                 _ => {}

@@ -34,6 +34,8 @@ pub struct ElfFile {
     cancel: Cancel,
     /// `e_machine`.
     pub machine: u16,
+    /// `e_entry`: where the program begins, as stated in the file; 0 without such a place.
+    pub entry: u64,
     /// Section headers in file order; the first is the empty one.
     pub sections: Vec<Section>,
     /// Program headers in file order.
@@ -53,13 +55,14 @@ impl ElfFile {
 
     /// Reads the headers of any kind of file.
     pub fn parse(source: Source, kind: Kind) -> Result<Self, ElfError> {
-        let (machine, sections, segments) = parse::parse(&source, kind)?;
+        let headers = parse::parse(&source, kind)?;
         Ok(Self {
             source,
             cancel: Cancel::default(),
-            machine,
-            sections,
-            segments,
+            machine: headers.machine,
+            entry: headers.entry,
+            sections: headers.sections,
+            segments: headers.segments,
         })
     }
 

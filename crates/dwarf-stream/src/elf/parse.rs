@@ -93,11 +93,18 @@ pub struct Segment {
     pub align: u64,
 }
 
-/// Reads and checks the headers: `e_machine`, sections and segments.
-pub(super) fn parse(
-    source: &Source,
-    kind: Kind,
-) -> Result<(u16, Vec<Section>, Vec<Segment>), ElfError> {
+/// What the headers of a file say.
+pub(super) struct ElfHeaders {
+    /// `e_machine`.
+    pub(super) machine: u16,
+    /// `e_entry`.
+    pub(super) entry: u64,
+    pub(super) sections: Vec<Section>,
+    pub(super) segments: Vec<Segment>,
+}
+
+/// Reads and checks the headers.
+pub(super) fn parse(source: &Source, kind: Kind) -> Result<ElfHeaders, ElfError> {
     let size = size_of::<FileHeader64<LE>>() as u64;
     let bytes = match source.read(format_args!("ELF header"), 0, size, size) {
         Err(ElfError::Truncated { .. }) => return Err(ElfError::NotElf),
@@ -122,8 +129,12 @@ pub(super) fn parse(
         (Err(_), Kind::Loaded) => Vec::new(),
         (sections, _) => sections?,
     };
-    let machine = header.e_machine.get(LE).0;
-    Ok((machine, sections, segments(source, header)?))
+    Ok(ElfHeaders {
+        machine: header.e_machine.get(LE).0,
+        entry: header.e_entry.get(LE),
+        sections,
+        segments: segments(source, header)?,
+    })
 }
 
 fn sections(source: &Source, header: &FileHeader64<LE>) -> Result<Vec<Section>, ElfError> {
