@@ -89,12 +89,12 @@ fn check_threshold(rule: &Rule) -> Result<(), Problem> {
     none_of(&[(
         !is_of_time && (t.of != Base::Wall || t.scope != Scope::Pool),
         "threshold.of",
-        "`match.kind = \"threads\"` and `\"like-processes\"` need `of = \"wall\"` and no `scope`",
+        "`match.kind = \"threads\"`, `\"like-processes\"` and `\"limit\"` need `of = \"wall\"` and no `scope`",
     )])
 }
 
-fn check_match(rule: &Rule) -> Result<(), Problem> {
-    let (m, of) = (&rule.matches, rule.threshold.of);
+/// A rule that looks at no stacks.
+fn check_special(m: &Match) -> Result<(), Problem> {
     if m.kind == Kind::LikeProcesses {
         let only_processes = Match {
             kind: m.kind,
@@ -104,9 +104,36 @@ fn check_match(rule: &Rule) -> Result<(), Problem> {
         let what = "`match.kind = \"like-processes\"` takes `processes` alone";
         return none_of(&[(*m != only_processes, "match", what)]);
     }
+    let only_limit = Match {
+        kind: m.kind,
+        limit: m.limit,
+        processes: m.processes.clone(),
+        ..Match::default()
+    };
+    let what = "`match.kind = \"limit\"` takes `limit`, and beside it `processes` alone";
+    let is_wrong = *m != only_limit || m.limit.is_none();
+    none_of(&[(is_wrong, "match", what)])
+}
+
+fn check_match(rule: &Rule) -> Result<(), Problem> {
+    let (m, of) = (&rule.matches, rule.threshold.of);
+    if matches!(m.kind, Kind::LikeProcesses | Kind::Limit) {
+        return check_special(m);
+    }
     let has_patterns = !(m.when.is_empty() && m.unless.is_empty());
     let from_frame = matches!(m.evidence, Show::Callers | Show::Callees);
+    let of_delay = m.states == [State::Runnable];
     none_of(&[
+        (
+            m.limit.is_some(),
+            "match.limit",
+            "goes with `kind = \"limit\"`, and only with it",
+        ),
+        (
+            !rule.causes.is_empty() && !of_delay,
+            "causes",
+            "need `states = [\"runnable\"]`",
+        ),
         (
             m.kind == Kind::Threads && has_patterns,
             "match.when",

@@ -1,5 +1,7 @@
 //! A finding: what a rule or a check of settings found, with its evidence.
 
+use std::cmp::Ordering;
+
 use serde::{Deserialize, Serialize};
 use wcprof_profile::Figure;
 use wcprof_profile::model::State;
@@ -70,7 +72,7 @@ impl Finding {
     pub fn percent_of_base(&self) -> f64 {
         match &self.basis {
             Basis::Time(share) => percent(share.matched_ns, share.base_ns()),
-            Basis::Unlike(_) | Basis::Setting(_) => 0.0,
+            Basis::Unlike(_) | Basis::Setting(_) | Basis::Limit(_) => 0.0,
         }
     }
 
@@ -80,9 +82,19 @@ impl Finding {
         match &self.basis {
             Basis::Time(share) => percent(share.matched_ns, share.non_idle_ns),
             Basis::Unlike(one) => percent(one.difference_ns, one.non_idle_ns).min(100.0),
-            Basis::Setting(_) => 0.0,
+            Basis::Setting(_) | Basis::Limit(_) => 0.0,
         }
     }
+
+    /// Findings of one severity are ordered by this, the largest first: limits before time, which is their symptom.
+    pub(crate) fn rank(&self) -> (bool, f64) {
+        (matches!(self.basis, Basis::Limit(_)), self.share_percent())
+    }
+}
+
+/// Compares ranks.
+pub(crate) fn by_rank(a: (bool, f64), b: (bool, f64)) -> Ordering {
+    a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
 }
 
 /// What a finding rests on.
@@ -96,6 +108,8 @@ pub enum Basis {
     Unlike(Comparison),
     /// Settings of the process or its host.
     Setting(SettingsFound),
+    /// Limits of control groups that held threads up during the recording: what time shows of it is its symptom.
+    Limit(SettingsFound),
 }
 
 /// A figure of one of many like processes or threads: the one with the largest difference.

@@ -11,11 +11,14 @@ use crate::counted::{Counted, Sum};
 use crate::counters::counters;
 use crate::evidence::tree;
 use crate::files::files;
-use crate::finding::{Evidence, Finding, Hotspots, Undecided};
+use crate::finding::{Evidence, Finding, Hotspots, Undecided, by_rank};
+use crate::limits::limits_reached;
 use crate::locks::held_by;
 use crate::matching::CompiledRule;
+use crate::pressure::pressure;
 use crate::rule::{Kind, Scope, Show};
 use crate::rule_set::RuleSet;
+use crate::starvation;
 use crate::totals::Index;
 use crate::unlike::unlike;
 use crate::verdict::Verdict;
@@ -32,9 +35,16 @@ pub fn hotspots(profile: &Profile, rules: &RuleSet, fleets: &[Fleet]) -> Hotspot
     let index = Index::new(profile);
     let mut found = Hotspots::default();
     for rule in rules.rules() {
-        if rule.matches.kind == Kind::LikeProcesses {
-            found.findings.extend(unlike(&index, rule, fleets));
-            continue;
+        match rule.matches.kind {
+            Kind::LikeProcesses => {
+                found.findings.extend(unlike(&index, rule, fleets));
+                continue;
+            }
+            Kind::Limit => {
+                found.findings.extend(limits_reached(&index, rule));
+                continue;
+            }
+            Kind::Stacks | Kind::Threads | Kind::Imbalance => {}
         }
         let pools = index.pools(rule);
         // Compiling its expressions takes longer than all the rest.
@@ -49,14 +59,12 @@ pub fn hotspots(profile: &Profile, rules: &RuleSet, fleets: &[Fleet]) -> Hotspot
         };
         match rule.rule.matches.kind {
             Kind::Stacks => by_stacks(&rule, &mut found),
-            Kind::Threads | Kind::Imbalance | Kind::LikeProcesses => {
-                busy_threads(&rule, &mut found)
-            }
+            _ => busy_threads(&rule, &mut found),
         }
     }
     found.findings.sort_by(|a, b| {
-        let by_share = b.share_percent().total_cmp(&a.share_percent());
-        b.severity.cmp(&a.severity).then(by_share)
+        let by_rank = by_rank(b.rank(), a.rank());
+        b.severity.cmp(&a.severity).then(by_rank)
     });
     let part = |u: &Undecided| u.finding.percent_of_base() / u.threshold_percent;
     found.undecided.sort_by(|a, b| part(b).total_cmp(&part(a)));
@@ -152,7 +160,15 @@ fn stack_finding(
     }
     evidence.extend(files(profile, &rows, base_ns, &of));
     evidence.push(tree(profile, &rule.compiled, &rows, base_ns, &of));
+    let cause = starvation::cause(rule, &by_weight, &rows);
+    evidence.extend(cause.as_ref().map(|cause| cause.evidence.clone()));
+    let resource = rule.rule.pressure;
+    evidence.extend(resource.and_then(|resource| pressure(profile, &by_weight, resource)));
     let timed = &rule.rule.counters;
     evidence.extend(counters(profile, timed, &by_weight, share.matched_ns));
-    rule.finding(&by_weight, share, evidence)
+    let finding = rule.finding(&by_weight, share, evidence)?;
+    Some(match cause {
+        Some(cause) => cause.told(finding, &rule.rule.causes),
+        None => finding,
+    })
 }

@@ -29,6 +29,10 @@ mod verdict;
 mod condition;
 mod watch;
 
+mod limits;
+mod pressure;
+mod starvation;
+
 mod json;
 mod lock_text;
 mod text;
@@ -41,10 +45,12 @@ pub use finding::{
 };
 pub use hotspots::hotspots;
 pub use json::{rules_to_json, to_json};
+pub use limits::quota_text;
 pub use lock_text::{held_text, lock_summary, render_locks, site_notes};
 pub use locks::{Hold, LockReport, LockSite, Unknown, Waiters, lock_report, locks_to_json};
 pub use rule::{
-    Base, FrameTest, Kind, Match, Pattern, Rule, Scope, Severity, Show, Source, Threshold,
+    Base, Cause, CauseText, FrameTest, GroupLimit, Kind, Match, Pattern, Resource, Rule, Scope,
+    Severity, Show, Source, Threshold,
 };
 pub use rule_set::{RuleError, RuleSet};
 pub use text::{

@@ -52,6 +52,13 @@ pub struct Rule {
     pub advice: String,
     /// How to see that it helped.
     pub verify: String,
+    /// The resource that the time is spent waiting for: stall times of it are shown beside it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pressure: Option<Resource>,
+    /// For rules on time that threads wait for a CPU: what the finding says instead where the kernel's accounts tell why
+    /// they waited.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<CauseText>,
     /// Counters of the process that time the same work, where they were recorded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub counters: Vec<TimedWork>,
@@ -67,6 +74,69 @@ pub struct TimedWork {
     pub counter: String,
     /// Glob on the name of the pool that does the work.
     pub pool: String,
+}
+
+/// What a finding says where a cause is known. In its texts `{figures}` is replaced by the figures of the cause.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CauseText {
+    /// The cause.
+    pub cause: Cause,
+    /// In place of the rule's.
+    pub severity: Severity,
+    /// In place of the rule's.
+    pub title: String,
+    /// In place of the rule's.
+    pub action: String,
+    /// In place of the rule's.
+    pub explanation: String,
+    /// In place of the rule's.
+    pub advice: String,
+    /// In place of the rule's.
+    pub verify: String,
+}
+
+/// A resource that the kernel accounts stall times of (`/proc/pressure`).
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Resource {
+    /// CPUs.
+    Cpu,
+    /// Block devices.
+    Io,
+    /// Memory.
+    Memory,
+}
+
+impl Resource {
+    /// The name of its file.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Io => "io",
+            Self::Memory => "memory",
+        }
+    }
+}
+
+/// Why runnable threads did not run.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// The CPU quota of a control group was used up.
+    Quota,
+    /// Their own budget under `SCHED_DEADLINE` was used up.
+    Deadline,
+    /// The CPUs that they may use were busy, while others were idle.
+    Affinity,
+    /// CPUs were idle: each wait was short, or all CPUs were busy for short times.
+    Bursts,
+    /// All CPUs were busy, and the hypervisor had taken much of their time.
+    Steal,
+    /// All CPUs were busy, most of all with processes that are not recorded.
+    Others,
+    /// All CPUs were busy, most of all with the recorded processes.
+    Own,
 }
 
 /// A published or measured fact.
@@ -92,6 +162,8 @@ pub enum Kind {
     Imbalance,
     /// Processes of one class compared with each other, by state, kind of work and lock.
     LikeProcesses,
+    /// Limits of control groups, by what the kernel counted of them during the recording.
+    Limit,
 }
 
 /// What time a rule counts.
@@ -100,6 +172,9 @@ pub enum Kind {
 pub struct Match {
     /// What the rule looks at.
     pub kind: Kind,
+    /// With `kind = "limit"`: which limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<GroupLimit>,
     /// Globs on the process's name; empty: every process.
     pub processes: Vec<String>,
     /// Globs on the pool's name; empty: every pool.
@@ -116,6 +191,20 @@ pub struct Match {
     pub evidence: Show,
     /// For `evidence = "sites"`: frames to pass over from the leaf on.
     pub skip: Vec<FrameTest>,
+}
+
+/// A limit of a control group.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GroupLimit {
+    /// `cpu.max`, `cpu.cfs_quota_us`: percent of the periods in which it was throttled.
+    CpuQuota,
+    /// `io.max`, `blkio.throttle.*`: percent of the limit that was used.
+    BlockIo,
+    /// `memory.high`: times a second that it held a thread up, in percent of once a second.
+    MemoryHigh,
+    /// `memory.max`, `memory.limit_in_bytes`: times a second that memory was needed at it, in percent of once a second.
+    MemoryMax,
 }
 
 /// A test of one frame; all keys that are present must hold. In a list an item that is no

@@ -1,5 +1,6 @@
 //! Rules against hand-made profiles, and what their findings print.
 
+mod accounts;
 mod builder;
 mod counters;
 mod format;

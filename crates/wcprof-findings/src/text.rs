@@ -4,7 +4,7 @@ use wcprof_profile::model::{Profile, State};
 use wcprof_text::{columns, count, cut, one_line, percent, wrap};
 
 use crate::finding::{Basis, Evidence, Finding, Hotspots, TimeShare, Undecided};
-use crate::rule::{Kind, Scope, Source};
+use crate::rule::{GroupLimit, Kind, Scope, Source};
 use crate::rule_set::RuleSet;
 use crate::unlike::comparison_text;
 
@@ -56,6 +56,7 @@ pub fn render_rules(rules: &RuleSet, width: usize) -> String {
         let (percent, of) = (rule.threshold.percent, rule.threshold.of.name());
         let from = match rule.matches.kind {
             Kind::LikeProcesses => format!("{percent} % from the median"),
+            Kind::Limit => limit_threshold(rule.matches.limit, percent),
             _ => format!("{percent} % of the {of}"),
         };
         out += &format!("{} [{severity}] {title}\n  from {from}\n", rule.id);
@@ -63,6 +64,17 @@ pub fn render_rules(rules: &RuleSet, width: usize) -> String {
         out += &sources(&rule.sources, width);
     }
     out
+}
+
+/// What the threshold of a rule on limits is.
+fn limit_threshold(limit: Option<GroupLimit>, percent: f64) -> String {
+    match limit {
+        Some(GroupLimit::CpuQuota) => format!("{percent} % of the periods throttled"),
+        Some(GroupLimit::BlockIo) => format!("{percent} % of the limit used"),
+        Some(GroupLimit::MemoryHigh | GroupLimit::MemoryMax) | None => {
+            format!("{} times a second", percent / 100.0)
+        }
+    }
 }
 
 /// One finding with all there is to say about it.
@@ -111,7 +123,7 @@ fn basis(finding: &Finding, width: usize) -> String {
             render_paragraph("share", &text, width)
         }
         Basis::Unlike(one) => render_paragraph("compared", &comparison_text(one), width),
-        Basis::Setting(found) => {
+        Basis::Setting(found) | Basis::Limit(found) => {
             let settings = found.settings.iter().map(|setting| {
                 let mut text = format!("{}: {}", setting.name, setting.value);
                 if !setting.origin.is_empty() {
@@ -221,7 +233,7 @@ pub fn share_sentence(finding: &Finding) -> Option<String> {
     match &finding.basis {
         Basis::Time(share) => Some(share_text(share, finding)),
         Basis::Unlike(one) => Some(comparison_text(one)),
-        Basis::Setting(_) => None,
+        Basis::Setting(_) | Basis::Limit(_) => None,
     }
 }
 

@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use wcprof_profile::model::Profile;
 use wcprof_text::percent;
 
-use crate::finding::{Basis, Finding};
+use crate::finding::{Basis, Finding, TimeShare, by_rank};
 use crate::rule::Severity;
 use crate::text::{whose, with_interval};
 
@@ -31,14 +31,13 @@ pub fn to_do<'f>(profile: &Profile, findings: impl IntoIterator<Item = &'f Findi
     }
     let mut groups: Vec<Vec<&Finding>> = groups.into_values().collect();
     for group in &mut groups {
-        group.sort_by(|a, b| b.share_percent().total_cmp(&a.share_percent()));
+        group.sort_by(|a, b| by_rank(b.rank(), a.rank()));
     }
     let severity = |group: &[&Finding]| group.iter().map(|f| f.severity).max();
     groups.sort_by(|a, b| {
-        let by_share = b[0].share_percent().total_cmp(&a[0].share_percent());
         Reverse(severity(a))
             .cmp(&Reverse(severity(b)))
-            .then(by_share)
+            .then(by_rank(b[0].rank(), a[0].rank()))
     });
     let items = groups.iter().map(|group| ToDo {
         severity: severity(group).unwrap_or(Severity::Info),
@@ -68,17 +67,28 @@ fn why(profile: &Profile, group: &[&Finding]) -> String {
     };
     match &first.basis {
         Basis::Time(share) => {
-            let part = |ns| percent(ns, share.base_ns());
-            let interval = (part(share.low_ns), part(share.high_ns));
-            let share_text = with_interval(part(share.matched_ns), interval);
-            let whose = whose(share, first);
-            format!("{prefix}{title}: {share_text} of {whose}{also}")
+            let share = share_text(share, first);
+            format!("{prefix}{title}: {share}{also}")
         }
         Basis::Unlike(_) => format!("{prefix}{title}"),
-        Basis::Setting(found) => {
+        Basis::Setting(found) | Basis::Limit(found) => {
             let setting = found.settings.first();
             let setting = setting.map_or_else(String::new, |s| format!(": {} {}", s.name, s.value));
-            format!("{prefix}{title}{setting}")
+            // What a limit costs, by the finding on time that has its action.
+            let cost = group.iter().find_map(|finding| match &finding.basis {
+                Basis::Time(share) => Some(share_text(share, finding)),
+                _ => None,
+            });
+            let cost = cost.map_or_else(String::new, |cost| format!("; they wait {cost}"));
+            format!("{prefix}{title}{setting}{cost}")
         }
     }
+}
+
+/// `16.3 % (12.1 to 20.9) of osd.0's on-CPU time`.
+fn share_text(share: &TimeShare, finding: &Finding) -> String {
+    let part = |ns| percent(ns, share.base_ns());
+    let interval = (part(share.low_ns), part(share.high_ns));
+    let share_text = with_interval(part(share.matched_ns), interval);
+    format!("{share_text} of {}", whose(share, finding))
 }

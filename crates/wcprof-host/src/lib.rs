@@ -22,6 +22,7 @@ pub mod open;
 pub mod own_files;
 
 pub mod procfs;
+mod scheduling;
 pub mod select;
 mod setup;
 mod sockets;
@@ -31,6 +32,8 @@ mod target;
 pub use apart::apart;
 pub use deadline::{new_silences, read_in_time, while_wanted, work_cpu_ns};
 pub use memory::{read_memory, read_memory_now, readable_address};
-pub use setup::{CephFacts, MAX_WALK_KIB, SetupError, Walk, ceph_facts, read_setup};
+pub use setup::{
+    AccountsReader, CephFacts, MAX_WALK_KIB, SetupError, Walk, ceph_facts, read_setup,
+};
 pub use sockets::SocketNames;
 pub use target::{Liveness, Target, TargetError};

@@ -6,6 +6,7 @@
 //! Nothing here does I/O.
 #![forbid(unsafe_code)]
 
+mod accounts;
 mod builder;
 mod by_thread;
 mod categories;
@@ -46,6 +47,7 @@ mod view;
 mod weight_sum;
 mod window;
 
+pub use accounts::{AccountsChange, GroupChange, GroupFate, HostAccounts};
 pub use builder::ProfileBuilder;
 pub use categories::{CategoryTime, cpu_by_category};
 pub use cores::{ClassCores, Cores, CoresRatio, PoolCores, ProcessCores, cores};

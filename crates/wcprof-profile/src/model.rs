@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use wcprof_trace::model::{Header, Stats};
 use wcprof_types::{Avma, BuildId, Pid, StackEnd, Tid, Wait};
 
+use crate::accounts::HostAccounts;
 use crate::counters::ProcessCounters;
 use crate::precision::Estimator;
 pub use crate::slices::{MAX_SLICES, Slices, TimeAxis};
@@ -254,6 +255,8 @@ pub struct ProfileProcess {
     pub recorded_ns: u64,
     /// Why its part ended before the recording, if it did.
     pub ended: Option<String>,
+    /// What the kernel accounted on its host; processes of one recording have the same.
+    pub accounts: Arc<HostAccounts>,
     /// What it counted meanwhile.
     pub counters: ProcessCounters,
 }

@@ -1,10 +1,12 @@
 //! Processes, modules and threads of a trace to those of a profile.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use wcprof_trace::model::{Module, Process, ProcessId, Tables, Thread};
 use wcprof_types::{Pid, TimeNs, ceph_fsid, process_title, program_name};
 
+use crate::accounts::accounts;
 use crate::counters::growth;
 use crate::model::{ProfileModule, ProfileProcess, ProfileThread, TimeAxis};
 use crate::rules::Rules;
@@ -63,6 +65,7 @@ pub(crate) fn processes(tables: &Tables, time: &TimeAxis, rules: &Rules) -> Vec<
     let parts = parts.map(|parts| Parts::new(parts.iter().map(|(start, end)| (start.0, end.0))));
     let parts: Vec<Parts> = parts.collect();
     let mut counters = growth(&tables.origins.counters, &parts, time);
+    let accounts: Vec<Arc<_>> = accounts(tables, time).into_iter().map(Arc::new).collect();
     let of = |(id, process): (ProcessId, &Process)| {
         let Process { comm, cmdline, .. } = process;
         let ended = tables.origins.process_ends.get(&id);
@@ -81,6 +84,9 @@ pub(crate) fn processes(tables: &Tables, time: &TimeAxis, rules: &Rules) -> Vec<
             is_folded: is_folded(tables, id),
             fsid: ceph_fsid(cmdline, &process.cgroup).unwrap_or_default(),
             recorded_ns: parts[id.0 as usize].overlap(from, to),
+            accounts: (accounts.get(tables.source_at(id).unwrap_or(0)))
+                .cloned()
+                .unwrap_or_default(),
             ended: ended.map(|end| end.reason.clone()),
             counters: counters.remove(&id).unwrap_or_default(),
         }

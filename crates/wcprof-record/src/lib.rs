@@ -15,6 +15,7 @@ mod modules;
 mod need;
 mod process;
 mod processes;
+mod readings;
 mod recorder;
 mod replay;
 mod shared;

@@ -8,7 +8,7 @@ use wcprof_capture::StackBytes;
 use wcprof_host::{Liveness, SocketNames, Target, TargetError};
 use wcprof_trace::model::{Frame, FrameId, ModuleId, ProcessId};
 use wcprof_trace::{TraceError, TraceSink};
-use wcprof_types::{Avma, FrameAddress, RelativeAddress, UserRegs};
+use wcprof_types::{Avma, FrameAddress, Pid, RelativeAddress, UserRegs};
 use wcprof_unwind::{SplicedStack, StackCopy as Copy, Unwinder, UnwoundFrame, UnwoundStack};
 
 use crate::exited::ExitedCpu;
@@ -50,6 +50,10 @@ pub(crate) struct ProcessState {
 }
 
 impl ProcessState {
+    pub(crate) fn pid(&self) -> Pid {
+        self.target.pid()
+    }
+
     /// A process that has an id in the trace; its modules are not read yet.
     pub(crate) fn new(id: ProcessId, target: Arc<Target>) -> Self {
         Self {

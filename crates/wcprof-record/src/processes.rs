@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use indexmap::IndexSet;
 use wcprof_capture::TargetId;
 use wcprof_trace::TraceSink;
+use wcprof_types::Pid;
 
 use crate::files::TargetFiles;
 use crate::modules::ModuleProblem;
@@ -36,6 +37,11 @@ impl Processes {
     /// The targets that have not ended.
     pub(crate) fn targets(&self) -> Vec<TargetId> {
         self.live.keys().copied().collect()
+    }
+
+    /// Pids of those that have not ended.
+    pub(crate) fn pids(&self) -> Vec<Pid> {
+        self.live.values().map(|process| process.pid()).collect()
     }
 
     pub(crate) fn n_live(&self) -> usize {

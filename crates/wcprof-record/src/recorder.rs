@@ -16,9 +16,7 @@ use wcprof_host::procfs::own_rss;
 use wcprof_host::{Target, work_cpu_ns};
 use wcprof_trace::model::{Header, LockLook, ProcessEnd, Span, StackId, Stats, ThreadId, WaitId};
 use wcprof_trace::{TraceError, TraceSink, TraceWriter};
-use wcprof_types::{
-    CounterName, CounterValue, FdKind, Sched, StackEnd, ThreadState as State, Tid, TimeNs, Wait,
-};
+use wcprof_types::{FdKind, Sched, StackEnd, ThreadState as State, Tid, TimeNs, Wait};
 
 use crate::counters::CounterIds;
 use crate::exited::ExitedCpu;
@@ -97,7 +95,7 @@ pub struct Recorder<S = TraceWriter<File>> {
     /// Pieces of one thread that are to be written.
     pieces: Vec<Piece<Place>>,
     requests: Sender<StackRequest>,
-    counters: CounterIds,
+    pub(crate) counters: CounterIds,
     totals: Totals,
 }
 
@@ -438,23 +436,6 @@ impl<S: TraceSink> Recorder<S> {
             self.end_thread(thread)?;
         }
         self.give_exited(target, ExitedCpu::take_rest)
-    }
-
-    /// Takes what a process counted until `time` (`CLOCK_MONOTONIC`, ns). What is from before the recording, or of
-    /// a process that has ended or is one with others in the trace, is left out.
-    pub fn counters(
-        &mut self,
-        target: TargetId,
-        time: u64,
-        counted: &[(CounterName, CounterValue)],
-    ) -> Result<(), TraceError> {
-        let began = self.clock.begin.is_some_and(|begin| begin <= time);
-        let process = self.processes.get_mut(target);
-        let Some(process) = process.filter(|process| began && process.owns_id) else {
-            return Ok(());
-        };
-        let at = (process.id, self.clock.time(time));
-        self.counters.add(at, counted, &mut self.writer)
     }
 
     /// Children of targets that could not be recorded.

@@ -14,4 +14,4 @@ pub use escape::{folded_name, is_invisible, one_line, terminal_name, xml_escaped
 pub use json::printable_json;
 pub use paragraph::wrap;
 pub use time::{parse_short_time, parse_time, time_in};
-pub use units::{and_more, count, duration, percent};
+pub use units::{and_more, bytes, count, duration, percent};

@@ -29,6 +29,15 @@ pub fn percent(part: u64, whole: u64) -> f64 {
     }
 }
 
+/// `512 KiB`, `3 MiB`, `1.5 GiB`.
+pub fn bytes(n: u64) -> String {
+    match n {
+        0..0x10_0000 => format!("{} KiB", n >> 10),
+        0x10_0000..0x4000_0000 => format!("{} MiB", n >> 20),
+        _ => format!("{:.1} GiB", n as f64 / f64::from(1 << 30)),
+    }
+}
+
 /// `1 thread`, `2 threads`.
 pub fn count(n: usize, noun: &str) -> String {
     let plural = if n == 1 { "" } else { "s" };

@@ -11,7 +11,7 @@ use crate::format::span_reader::{Summary, read_section};
 use crate::format::wire::{Input, unknown, within};
 use crate::format::{counters, facts, locks, section, symbols};
 use crate::limits::{
-    MAX_PROCESSES, MAX_RECORDED_AGAIN, MAX_SOURCES, MAX_TABLE_BYTES, STRING_BYTES,
+    MAX_ACCOUNTS, MAX_PROCESSES, MAX_RECORDED_AGAIN, MAX_SOURCES, MAX_TABLE_BYTES, STRING_BYTES,
 };
 use crate::lost::Lost;
 use crate::model::{Frame, Header, Module, Process, Span, Stack, StackNode, Stats, Tables, Thread};
@@ -216,6 +216,15 @@ impl Content {
             section::SETUP => {
                 within("setups", t.origins.setups.len() as u64 + 1, MAX_PROCESSES)?;
                 t.origins.setups.push(facts::setup(input)?);
+                Ok(())
+            }
+            section::ACCOUNTS => {
+                within(
+                    "accounts",
+                    t.origins.accounts.len() as u64 + 1,
+                    MAX_ACCOUNTS,
+                )?;
+                t.origins.accounts.push(facts::accounts(input, sizes)?);
                 Ok(())
             }
             section::SYMBOLS | section::LOCAL_NAMES | section::LATER_NAMES => {

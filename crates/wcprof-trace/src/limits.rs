@@ -51,7 +51,9 @@ pub const MAX_TABLE_BYTES: usize = 1 << 30;
 pub const MAX_SPANS_IN_MEMORY: usize = 1 << 26;
 /// Times, nanoseconds since the recording began (146 years).
 pub const MAX_TIME_NS: u64 = 1 << 62;
-/// Bytes of the description of how a process and its host are set up.
+/// Readings of the kernel's accounts: one a second for twelve days. The writer leaves out later ones.
+pub const MAX_ACCOUNTS: usize = 1 << 20;
+/// Bytes of the description of how a process and its host are set up, and of a reading of the kernel's accounts.
 pub const MAX_SETUP_BYTES: usize = 4 << 20;
 /// Entries of tables that were in damaged blocks.
 pub const MAX_LOST_ENTRIES: usize = 1 << 20;

@@ -171,6 +171,9 @@ impl<'a, W: Write> Merger<'a, W> {
     /// Adds a source, delayed already; the ids of what it has.
     fn add(&mut self, source: usize, mut tables: Tables) -> Result<Ids, TraceError> {
         name_kernel_code(&mut tables);
+        for reading in &mut tables.origins.accounts {
+            reading.source = reading.source.saturating_add(self.n_sources);
+        }
         add_stats(&mut self.stats, &tables.stats);
         let joined = |id: ProcessId| {
             let (source, first) = self.joins.continued(source, id)?;
@@ -300,6 +303,7 @@ fn delay(tables: &mut Tables, offset: u64) {
     let ends = origins.process_ends.values_mut().map(|end| &mut end.time);
     let readings = origins.counters.readings.iter_mut();
     let readings = readings.map(|reading| &mut reading.time);
+    let accounts = origins.accounts.iter_mut().map(|reading| &mut reading.time);
     let looks = locks.looks.iter_mut();
     let looks = looks.flat_map(|look| [&mut look.since, &mut look.until]);
     let moved = locks.moved.iter_mut().map(|(_, tick)| tick);
@@ -308,6 +312,7 @@ fn delay(tables: &mut Tables, offset: u64) {
     for time in starts
         .chain(ends)
         .chain(readings)
+        .chain(accounts)
         .chain(looks)
         .chain(moved)
         .chain(names)

@@ -480,6 +480,17 @@ pub struct CounterReading {
     pub values: Vec<(CounterId, CounterValue)>,
 }
 
+/// What the kernel had accounted at a time, beside the threads' own times.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct AccountsReading {
+    /// Index into [`Origins::sources`]: of which recording. 0 in a trace that was not merged.
+    pub source: u32,
+    /// When.
+    pub time: TimeNs,
+    /// A JSON document, which is not checked here (`wcprof_types::accounts`).
+    pub json: String,
+}
+
 /// Where what a trace holds comes from: its processes, what they say of themselves, and the file.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Origins {
@@ -498,6 +509,8 @@ pub struct Origins {
     pub setups: Vec<String>,
     /// What processes counted.
     pub counters: CounterFacts,
+    /// What the kernel accounted, each recording's in the order of time.
+    pub accounts: Vec<AccountsReading>,
     /// What the file has and the tables have not.
     pub unread: Unread,
 }
@@ -629,8 +642,13 @@ impl Tables {
 
     /// The recording that a process of a merged trace is from; the first one, if there are several.
     pub fn source_of(&self, process: ProcessId) -> Option<&Source> {
+        self.origins.sources.get(self.source_at(process)?)
+    }
+
+    /// The index of that recording.
+    pub fn source_at(&self, process: ProcessId) -> Option<usize> {
         let mut n = 0_u64;
-        self.origins.sources.iter().find(|source| {
+        self.origins.sources.iter().position(|source| {
             n += u64::from(source.n_processes);
             u64::from(process.0) < n
         })

@@ -5,8 +5,8 @@ use wcprof_types::{CounterName, StackEnd, Tid, TimeNs, Wait};
 
 use crate::error::TraceError;
 use crate::model::{
-    CounterId, CounterReading, Frame, FrameId, LockLook, Module, ModuleId, NodeId, Process,
-    ProcessEnd, ProcessId, Span, StackId, Stats, ThreadId, WaitId,
+    AccountsReading, CounterId, CounterReading, Frame, FrameId, LockLook, Module, ModuleId, NodeId,
+    Process, ProcessEnd, ProcessId, Span, StackId, Stats, ThreadId, WaitId,
 };
 
 /// What there is room for: some ten thousand more of each kind.
@@ -100,6 +100,10 @@ pub trait TraceSink {
     /// Adds what a process counted; a writer leaves out what is beyond
     /// [`MAX_COUNTER_VALUES`](crate::limits::MAX_COUNTER_VALUES).
     fn counters(&mut self, reading: &CounterReading) -> Result<(), TraceError>;
+
+    /// Adds a reading of the kernel's accounts; one that is too long, or beyond
+    /// [`MAX_ACCOUNTS`](crate::limits::MAX_ACCOUNTS), is left out.
+    fn accounts(&mut self, reading: AccountsReading) -> Result<(), TraceError>;
 
     /// Adds a span. A trace counts microseconds: what a weight has beyond whole ones is added to the
     /// thread's next span, so that sums are right to a microsecond. Traces are small when spans come

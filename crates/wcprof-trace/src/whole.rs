@@ -102,6 +102,9 @@ impl<W: Write> TraceWriter<W> {
         self.add_stacks(tables, &modules, &mut ids)?;
         self.add_locks(tables, &ids)?;
         self.add_counters(tables, &ids)?;
+        for reading in &tables.origins.accounts {
+            self.accounts(reading.clone())?;
+        }
         Ok(ids)
     }
 

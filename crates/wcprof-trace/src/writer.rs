@@ -22,9 +22,9 @@ use crate::format::wire::{check_interval, checked_time, within};
 use crate::format::{FileHeader, counters, facts, locks, put_section, section};
 use crate::limits;
 use crate::model::{
-    CounterId, CounterReading, Frame, FrameId, Header, LocalNames, LockLook, Module, ModuleId,
-    NodeId, Process, ProcessEnd, ProcessId, Source, Span, Stack, StackId, StackNode, Stats,
-    SymbolTable, Thread, ThreadId, WaitId,
+    AccountsReading, CounterId, CounterReading, Frame, FrameId, Header, LocalNames, LockLook,
+    Module, ModuleId, NodeId, Process, ProcessEnd, ProcessId, Source, Span, Stack, StackId,
+    StackNode, Stats, SymbolTable, Thread, ThreadId, WaitId,
 };
 use crate::names::{pack_local_names, pack_symbols};
 use crate::output::Output;
@@ -59,6 +59,8 @@ pub struct TraceWriter<W: Write> {
     looks: Looks,
     /// What the next reading of counters is written as the difference from.
     counters_before: counters::Before,
+    /// Readings of the kernel's accounts that were written.
+    n_accounts: usize,
     stats: Option<Stats>,
     finished: bool,
 }
@@ -133,6 +135,7 @@ impl<W: Write> TraceWriter<W> {
             threads: Threads::default(),
             looks: Looks::default(),
             counters_before: counters::Before::default(),
+            n_accounts: 0,
             stats: None,
             finished: false,
         })
@@ -524,6 +527,19 @@ impl<W: Write> TraceSink for TraceWriter<W> {
         let out = self.pending.section(section::COUNTERS);
         let before = &mut self.counters_before;
         Ok(counters::put_reading(out, &self.sizes, reading, before)?)
+    }
+
+    fn accounts(&mut self, reading: AccountsReading) -> Result<(), TraceError> {
+        self.make_room()?;
+        let is_too_long = reading.json.len() > limits::MAX_SETUP_BYTES;
+        if is_too_long || self.n_accounts >= limits::MAX_ACCOUNTS {
+            return Ok(());
+        }
+        self.n_accounts += 1;
+        let mut content = Vec::with_capacity(reading.json.len() + 16);
+        facts::put_accounts(&mut content, &self.sizes, &reading)?;
+        put_section(&mut self.pending.setups, section::ACCOUNTS, &content);
+        Ok(())
     }
 
     fn span(&mut self, span: &Span) -> Result<(), TraceError> {

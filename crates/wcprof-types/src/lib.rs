@@ -5,7 +5,9 @@
 //! ([`FileOffset`]) cannot be mixed up.
 #![forbid(unsafe_code)]
 
+pub mod accounts;
 mod address;
+pub mod cgroup;
 mod codes;
 mod command_line;
 mod container;

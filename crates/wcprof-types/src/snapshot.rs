@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cgroup::Cgroup;
 use crate::{Pid, Tid};
 
 /// Value of [`Snapshot::schema`].
@@ -107,8 +108,12 @@ pub struct ProcessSetup {
     pub vhost: Vec<ThreadSetup>,
     /// Open files.
     pub fds: Option<OpenFiles>,
-    /// Its control groups with a CPU or memory limit or count, the innermost first.
+    /// Control groups of its threads with a limit or a count, and the ones above, each once; an inner one before the
+    /// outer ones.
     pub cgroups: Vec<Cgroup>,
+    /// Control groups beyond those kept.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub n_more_cgroups: u64,
     /// Its memory by NUMA node; `None` where there is one node, or when it was not read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numa: Option<NumaMemory>,
@@ -163,6 +168,9 @@ pub struct ThreadSetup {
     /// CPU it ran on last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_cpu: Option<u32>,
+    /// Its control groups and the ones above, by their places in [`ProcessSetup::cgroups`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<u32>,
 }
 
 /// Descriptors, counted, and the files that tell something.
@@ -188,28 +196,6 @@ pub struct OpenFile {
     pub device: String,
     /// It is a block device itself.
     pub is_device: bool,
-}
-
-/// A control group.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Cgroup {
-    /// Its folder.
-    pub path: String,
-    /// CPU time a period, us; `None` without a limit.
-    pub quota_us: Option<u64>,
-    /// Length of a period, us.
-    pub period_us: Option<u64>,
-    /// Periods counted.
-    pub n_periods: Option<u64>,
-    /// Periods in which it was throttled.
-    pub n_throttled: Option<u64>,
-    /// Time throttled, us, added up over CPUs.
-    pub throttled_us: Option<u64>,
-    /// Times that the limit `memory.high` held it up.
-    pub n_memory_high: Option<u64>,
-    /// CPUs it may use, as a list.
-    pub cpus: Option<String>,
 }
 
 /// Memory by NUMA node.
@@ -272,6 +258,12 @@ pub struct HostSetup {
     pub devices: Vec<BlockDevice>,
     /// Network devices with hardware below them that are up.
     pub nics: Vec<Nic>,
+    /// Delay accounting (`kernel.task_delayacct`) is on; `None` where the kernel has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay_accounting: Option<bool>,
+    /// Stall times can be read (`/proc/pressure`); `None` where the kernel has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pressure: Option<bool>,
     /// irqbalance runs; `None` when the processes could not be listed.
     pub irqbalance: Option<bool>,
 }

@@ -7,6 +7,7 @@
 #[doc(hidden)]
 pub mod message;
 
+mod accounting;
 mod agent;
 mod ahead;
 mod args;

@@ -9,6 +9,7 @@ use wcprof_trace::TraceError;
 use wcprof_trace::ring::{Ring, RingOptions};
 use wcprof_types::Pid;
 
+use crate::accounting::WholeReadings;
 use crate::failure::Failure;
 use crate::session::{self, Running, Sampling, SessionOptions};
 
@@ -49,6 +50,7 @@ pub(crate) fn begin(
     let mut looked = 0;
     session::begin(
         options,
+        WholeReadings::Repeated,
         |header, setups| Ok(Ring::new(ring, header.clone(), setups)?),
         move |recorder: &mut Recorder<Ring>, time| {
             after_batch(recorder, time)?;

@@ -26,6 +26,7 @@ use wcprof_trace::model::Header;
 use wcprof_trace::{TraceError, TraceSink, TraceWriter};
 use wcprof_types::Pid;
 
+use crate::accounting::{Accounting, WholeReadings};
 use crate::ahead::{self, Ahead, Due};
 use crate::args::{EngineArg, SamplingArgs};
 use crate::counting::{Counting, Daemons};
@@ -97,22 +98,46 @@ struct RecordingEnd {
 }
 
 impl RecordingEnd {
-    /// The counters of a recording that is whole; gives what is to be said of them.
-    fn last_counters<S: TraceSink>(
+    /// The last readings of a recording that is whole; gives what is to be said of them.
+    fn last_readings<S: TraceSink>(
         &mut self,
-        counting: Option<Counting>,
+        readings: Readings,
         recorder: &mut Recorder<S>,
     ) -> Vec<String> {
-        let is_whole = self.failed.is_none() && self.stuck.is_none();
-        match counting
-            .filter(|_| is_whole)
-            .map(|counting| counting.finish(recorder))
-        {
-            Some(Ok(remarks)) => return remarks,
-            Some(Err(error)) => self.failed = Some(error),
-            None => {}
+        if self.failed.is_some() || self.stuck.is_some() {
+            return Vec::new();
         }
-        Vec::new()
+        let read = readings.finish(recorder);
+        read.unwrap_or_else(|error| {
+            self.failed = Some(error);
+            Vec::new()
+        })
+    }
+}
+
+/// What is read beside the sampler's batches while a recording runs.
+struct Readings {
+    accounting: Accounting,
+    counting: Option<Counting>,
+}
+
+impl Readings {
+    /// Hands over what is due at the time of a batch.
+    fn take<S: TraceSink>(&mut self, to: &mut Recorder<S>, time: u64) -> Result<(), TraceError> {
+        self.accounting.take(to, time)?;
+        match &mut self.counting {
+            Some(counting) => counting.take(to),
+            None => Ok(()),
+        }
+    }
+
+    /// The last ones; gives what is to be said of them.
+    fn finish<S: TraceSink>(self, to: &mut Recorder<S>) -> Result<Vec<String>, TraceError> {
+        self.accounting.finish(to)?;
+        match self.counting {
+            Some(counting) => counting.finish(to),
+            None => Ok(Vec::new()),
+        }
     }
 }
 
@@ -131,6 +156,7 @@ pub(crate) struct Finished<S> {
 /// JSON; `after_batch` is called with the time of each batch, ns.
 pub(crate) fn begin<S: TraceSink + Send + 'static>(
     options: &SessionOptions,
+    whole_readings: WholeReadings,
     sink: impl FnOnce(&Header, Vec<String>) -> Result<S, Failure>,
     mut after_batch: impl FnMut(&mut Recorder<S>, u64) -> Result<(), TraceError> + Send + 'static,
 ) -> Result<Running<S>, Failure> {
@@ -171,7 +197,10 @@ pub(crate) fn begin<S: TraceSink + Send + 'static>(
     let sampling = named("wcprof-sampler").spawn(sampling)?;
     let _ = keep_capabilities(needed);
     let _ = apart(None, move |_| keep_capabilities(needed));
-    let mut counting = daemons.map(Daemons::start).transpose()?;
+    let mut readings = Readings {
+        accounting: Accounting::new(whole_readings, options.sampling.max_cpu),
+        counting: daemons.map(Daemons::start).transpose()?,
+    };
     let recording = move || {
         let mut end = RecordingEnd::default();
         loop {
@@ -179,11 +208,9 @@ pub(crate) fn begin<S: TraceSink + Send + 'static>(
                 // What comes until the sampler has noticed that it is to end.
                 Ok(_) if end.failed.is_some() => {}
                 Ok(batch) => {
-                    let mut recorded = recorder.batch(&batch);
-                    if let Some(counting) = counting.as_mut().filter(|_| recorded.is_ok()) {
-                        recorded = counting.take(&mut recorder);
-                    }
-                    let noted = recorded.and_then(|()| after_batch(&mut recorder, batch.time));
+                    let recorded = recorder.batch(&batch);
+                    let read = recorded.and_then(|()| readings.take(&mut recorder, batch.time));
+                    let noted = read.and_then(|()| after_batch(&mut recorder, batch.time));
                     end.failed = noted.err();
                 }
                 Err(RecvTimeoutError::Timeout) => end.stuck = watcher.check(),
@@ -197,7 +224,7 @@ pub(crate) fn begin<S: TraceSink + Send + 'static>(
                 break;
             }
         }
-        let remarks = end.last_counters(counting, &mut recorder);
+        let remarks = end.last_readings(readings, &mut recorder);
         (recorder, end, remarks)
     };
     let recording = named("wcprof-recorder").spawn(recording)?;
@@ -309,6 +336,7 @@ pub(crate) fn record(
     let mut created = None;
     let running = begin(
         options,
+        WholeReadings::Twice,
         |header, setups| {
             let (path, file) = create()?;
             created = Some((path, file.try_clone()?));

@@ -7,6 +7,7 @@ use wcprof_findings::Finding;
 use wcprof_host::{Walk, read_setup};
 use wcprof_trace::model::Tables;
 use wcprof_types::Pid;
+use wcprof_types::accounts::Accounts;
 
 /// What a recording keeps of its target: JSON, or nothing where it cannot be read.
 pub(crate) fn setup_of(pid: Pid) -> Option<String> {
@@ -26,12 +27,24 @@ pub(crate) fn findings_of(tables: &Tables) -> Vec<Finding> {
 
 /// What a recording shows. Names are those of all processes: of several it is not known whose they are.
 pub(crate) fn observed(tables: &Tables) -> Observed {
-    match tables.origins.setups.len() {
-        1 => Observed {
-            encrypting: encrypting(tables),
-        },
-        _ => Observed::default(),
+    let encrypting = match tables.origins.setups.len() {
+        1 => encrypting(tables),
+        _ => None,
+    };
+    Observed {
+        encrypting,
+        has_accounts: has_accounts(tables),
     }
+}
+
+/// Whether a trace holds all that the kernel had accounted at two times.
+fn has_accounts(tables: &Tables) -> bool {
+    let readings = tables.origins.accounts.iter();
+    let parsed = readings.filter_map(|r| serde_json::from_str::<Accounts>(&r.json).ok());
+    parsed
+        .filter(|accounts| accounts.detail.is_some())
+        .nth(1)
+        .is_some()
 }
 
 /// A function of the messenger's secure mode among the names that the trace holds.

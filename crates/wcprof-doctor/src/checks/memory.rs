@@ -1,9 +1,9 @@
 //! Huge pages, transparent and reserved; KSM; swap.
 
-use wcprof_text::count;
+use wcprof_text::{bytes, count};
 
 use super::kind::Kind;
-use super::words::{bytes, chosen};
+use super::words::chosen;
 use crate::report::{Out, setting};
 
 const ID_SMALL_PAGES: &str = "qemu-small-pages";

@@ -2,12 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use wcprof_text::count;
+use wcprof_text::{bytes, count};
 use wcprof_types::snapshot::ThreadSetup;
 use wcprof_types::{cpu_list, parse_cpus};
 
 use super::kind::Kind;
-use super::words::bytes;
 use crate::report::{Out, setting};
 
 const ID_NUMA_REMOTE: &str = "numa-memory-remote";

@@ -1,7 +1,8 @@
 //! Checks on snapshots made by hand: each finds what it is for, and says nothing where nothing is
 //! known. Whole hosts are tested in `crates/wcprof/tests/doctor.rs`.
 
-use wcprof_types::snapshot::{Cgroup, Library, NumaMemory, NumaNode, Snapshot, ThreadSetup};
+use wcprof_types::cgroup::Cgroup;
+use wcprof_types::snapshot::{Library, NumaMemory, NumaNode, Snapshot, ThreadSetup};
 
 use crate::{Observed, Report};
 
@@ -86,6 +87,7 @@ fn encryption_by_stacks() {
     let name = "ceph::crypto::onwire::AES128GCM_OnWireTxHandler::final()";
     let observed = Observed {
         encrypting: Some(name.into()),
+        ..Observed::default()
     };
     let report = crate::diagnose(&s, &observed);
     assert_eq!(ids(&report), ["msgr-secure"]);

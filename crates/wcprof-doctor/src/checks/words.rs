@@ -1,13 +1,4 @@
-//! Numbers and choices of the kernel as words.
-
-/// `1.5 GiB`.
-pub(super) fn bytes(n: u64) -> String {
-    match n {
-        0..0x10_0000 => format!("{} KiB", n >> 10),
-        0x10_0000..0x4000_0000 => format!("{} MiB", n >> 20),
-        _ => format!("{:.1} GiB", n as f64 / f64::from(1 << 30)),
-    }
-}
+//! Choices of the kernel as words.
 
 /// The choice in force: of `always [madvise] never` it is `madvise`.
 pub(super) fn chosen(text: &str) -> Option<&str> {

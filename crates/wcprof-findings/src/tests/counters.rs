@@ -29,6 +29,7 @@ fn finding(pool: &str, counter: &str) -> String {
         is_folded: false,
         recorded_ns: DURATION_NS,
         ended: None,
+        accounts: Default::default(),
         counters: ProcessCounters {
             grown: [(counter.to_owned(), value)].into(),
             covered_ns: DURATION_NS,

@@ -120,7 +120,7 @@ fn text() {
     check_golden("osd.txt", &text);
 }
 
-fn process(pid: i32, title: &str, host: &str) -> ProfileProcess {
+pub(super) fn process(pid: i32, title: &str, host: &str) -> ProfileProcess {
     ProfileProcess {
         counters: ProcessCounters::default(),
         pid: Pid(pid),
@@ -133,6 +133,7 @@ fn process(pid: i32, title: &str, host: &str) -> ProfileProcess {
         is_folded: false,
         recorded_ns: 1,
         ended: None,
+        accounts: Default::default(),
     }
 }
 

@@ -10,7 +10,7 @@ use super::builder::Builder;
 use crate::{Basis, Finding, Kind, RuleSet, hotspots};
 
 /// Name of the rule, a profile that must show it, and profiles that must not.
-type Case = (&'static str, Profile, Vec<Profile>);
+pub(super) type Case = (&'static str, Profile, Vec<Profile>);
 
 fn find(profile: &Profile) -> Vec<Finding> {
     static RULES: LazyLock<RuleSet> = LazyLock::new(|| RuleSet::builtin().unwrap());
@@ -445,6 +445,10 @@ fn cases() -> Vec<Case> {
         reactor_imbalance(),
         polling_idle(),
         pool_imbalance(),
+        super::accounts::cpu_quota(),
+        super::accounts::io_limit(),
+        super::accounts::memory_high(),
+        super::accounts::memory_max(),
     ]
 }
 

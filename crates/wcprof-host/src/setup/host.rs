@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use wcprof_types::snapshot::{HostSetup, HugePages, NumaNode, ProcessSetup, limits};
 
 use super::tree::{Absent, Tree, field, leading_number};
-use super::{devices, process};
+use super::{accounts, devices, process};
 
 const MAX_CPUS: usize = 8192;
 /// CPU features that advice rests on.
@@ -61,6 +61,8 @@ pub(super) fn read(tree: &Tree, process: &mut ProcessSetup) -> HostSetup {
         memory_kib: field(&meminfo, "MemTotal").and_then(leading_number),
         devices: devices::of_process(tree, process),
         nics: devices::nics(tree),
+        delay_accounting: accounts::delay_accounting(tree),
+        pressure: accounts::has_pressure(tree),
         irqbalance,
         ..HostSetup::default()
     };

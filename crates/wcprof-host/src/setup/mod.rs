@@ -1,6 +1,7 @@
 //! How a process and its host are set up, read from `/proc` and `/sys` below a root folder: a
 //! [`Snapshot`] for `wcprof doctor`. Nothing is judged here, and nothing is written.
 
+mod accounts;
 mod ceph;
 mod cgroup;
 mod devices;
@@ -20,6 +21,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+pub use accounts::AccountsReader;
 pub use facts::{CephFacts, ceph_facts};
 pub use memory::{MAX_WALK_KIB, Walk};
 use thiserror::Error;

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use wcprof_types::snapshot::{ProcessSetup, ThreadSetup, limits};
 use wcprof_types::{Pid, Tid, redact_args, redact_value};
 
+use super::accounts::stat_field;
+use super::cgroup::Groups;
 use super::memory::Walk;
 use super::tree::{Absent, Tree, field, fields, first_bytes};
-use super::{ceph, cgroup, files, libraries, memory};
+use super::{ceph, files, libraries, memory};
 use crate::procfs::parse_stat;
 
 const MAX_ENVIRON: usize = 1 << 20;
@@ -66,10 +68,13 @@ pub(super) fn read(tree: &Tree, pid: Pid, walk: Walk) -> ProcessSetup {
         let kept = fields(&status).filter(|(key, _)| STATUS.contains(key));
         setup.status = kept.map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
     }
-    threads(tree, &dir, &mut setup);
+    let mut groups = Groups::new(tree);
+    // The process's own first, which are those of most threads.
+    groups.of(&format!("{dir}/cgroup"), Absent::Noted);
+    threads(tree, &dir, &mut groups, &mut setup);
+    (setup.cgroups, setup.n_more_cgroups) = (groups.found, groups.n_more);
     libraries::read(tree, pid, &mut setup);
     files::read(tree, &dir, &mut setup);
-    setup.cgroups = cgroup::read(tree, &dir);
     memory::read(tree, pid, walk, &mut setup);
     setup.ceph = ceph::read(tree, pid, &raw_args, &setup);
     setup
@@ -112,14 +117,19 @@ pub(super) fn environ(tree: &Tree, pid: Pid) -> Option<BTreeMap<String, String>>
     )
 }
 
-fn threads(tree: &Tree, dir: &str, setup: &mut ProcessSetup) {
+fn threads(tree: &Tree, dir: &str, groups: &mut Groups<'_>, setup: &mut ProcessSetup) {
     let Some(tids) = tree.list(&format!("{dir}/task"), Absent::Noted) else {
         return;
     };
     setup.n_more_threads = tids.len().saturating_sub(limits::THREADS) as u64;
     // A thread that exited meanwhile is left out.
     let threads = tids.iter().take(limits::THREADS);
-    let threads = threads.filter_map(|tid| thread(tree, &format!("{dir}/task/{tid}"), tid));
+    let threads = threads.filter_map(|tid| {
+        let dir = format!("{dir}/task/{tid}");
+        let mut thread = thread(tree, &dir, tid)?;
+        thread.groups = groups.of(&format!("{dir}/cgroup"), Absent::Fine);
+        Some(thread)
+    });
     setup.threads.extend(threads);
 }
 
@@ -135,14 +145,9 @@ fn thread(tree: &Tree, dir: &str, tid: &str) -> Option<ThreadSetup> {
         cpus: field(&status, "Cpus_allowed_list")
             .unwrap_or_default()
             .to_owned(),
-        last_cpu: last_cpu(&stat),
+        last_cpu: stat_field(&stat, 39).and_then(|cpu| cpu.try_into().ok()),
+        groups: Vec::new(),
     })
-}
-
-/// The 39th field of `stat`: the CPU that the thread ran on last (proc(5)).
-fn last_cpu(stat: &str) -> Option<u32> {
-    let (_, rest) = stat.rsplit_once(") ")?;
-    rest.split_ascii_whitespace().nth(36)?.parse().ok()
 }
 
 /// What the names of other processes show: kernel threads of `vhost` that serve this one, and whether

@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -285,6 +286,12 @@ impl Tree {
             let target = fs::read_link(by_descriptor(handle.as_ref()?).join(name)).ok()?;
             Some(target.to_string_lossy().into_owned())
         }
+    }
+
+    /// The inode of a file or folder; `None` in a copy, where it says nothing.
+    pub(super) fn inode(&self, path: &str) -> Option<u64> {
+        let handle = self.is_live().then(|| self.handle(path).ok())??;
+        Some(fs::metadata(by_descriptor(&handle)).ok()?.ino())
     }
 
     /// The path of a file or folder without links, as seen inside the root.

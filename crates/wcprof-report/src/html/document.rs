@@ -102,7 +102,7 @@ pub(super) fn finding(finding: &Finding, group: Option<usize>, strings: &mut Str
     };
     // The share of time as a sentence, or the settings found.
     let basis: Vec<String> = match &finding.basis {
-        Basis::Setting(found) => {
+        Basis::Setting(found) | Basis::Limit(found) => {
             let settings = found.settings.iter();
             let text = settings.map(|s| format!("{}: {} [{}]", s.name, s.value, s.origin));
             text.collect()

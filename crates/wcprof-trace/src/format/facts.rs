@@ -3,11 +3,11 @@
 
 use wcprof_types::{StackEnd, TimeNs};
 
-use super::codec::{Codec, Table};
+use super::codec::{Codec, Sizes, Table, write};
 use super::wire::{Input, check_interval, within};
 use crate::error::Malformed;
 use crate::limits::MAX_SETUP_BYTES;
-use crate::model::{ProcessEnd, ProcessId, Source, Stats, ThreadId};
+use crate::model::{AccountsReading, ProcessEnd, ProcessId, Source, Stats, ThreadId};
 
 /// A later name of a thread, and when it was first seen.
 pub(crate) fn name(
@@ -119,6 +119,31 @@ pub(crate) fn stats(
         c.number32(hz)
     })?;
     c.string(&mut stats.end_reason)
+}
+
+/// Reads a whole section with a reading of the kernel's accounts.
+pub(crate) fn accounts(input: &mut Input<'_>, sizes: Sizes) -> Result<AccountsReading, Malformed> {
+    let mut reading = AccountsReading::default();
+    let c = &mut Codec::reader(input, sizes);
+    c.number32(&mut reading.source)?;
+    c.time(&mut reading.time)?;
+    reading.json = setup(input)?;
+    Ok(reading)
+}
+
+/// The begin of such a section, before the document.
+pub(crate) fn put_accounts(
+    out: &mut Vec<u8>,
+    sizes: &Sizes,
+    reading: &AccountsReading,
+) -> Result<(), Malformed> {
+    let (mut source, mut time) = (reading.source, reading.time);
+    write(out, sizes, |c| {
+        c.number32(&mut source)?;
+        c.time(&mut time)
+    })?;
+    out.extend_from_slice(reading.json.as_bytes());
+    Ok(())
 }
 
 /// Reads a whole section with the setup of a process.

@@ -31,6 +31,7 @@ pub(crate) const BIRTHS: u8 = 138;
 pub(crate) const RECORDED_AGAIN: u8 = 139;
 pub(crate) const FOLDED: u8 = 140;
 pub(crate) const COUNTERS: u8 = 141;
+pub(crate) const ACCOUNTS: u8 = 142;
 
 /// Whether a section counts to [`MAX_TABLE_BYTES`](crate::limits::MAX_TABLE_BYTES): not what replaces what came before, nor
 /// names, which are counted by what they take in memory.

@@ -13,7 +13,9 @@ use crate::format::codec::{N_TABLES, Sizes};
 use crate::format::span_reader::read_section;
 use crate::format::spans::SpanWriter;
 use crate::format::wire::Input;
-use crate::model::{CounterId, CounterReading, LockLook, LockOwner, Span, Stats, ThreadId};
+use crate::model::{
+    AccountsReading, CounterId, CounterReading, LockLook, LockOwner, Span, Stats, ThreadId,
+};
 
 /// Spans that are closed, as in a block of a file.
 #[derive(Debug)]
@@ -39,6 +41,7 @@ pub(crate) struct Facts {
     pub(crate) n_skipped: u64,
     /// Each with all values.
     pub(crate) readings: Vec<CounterReading>,
+    pub(crate) accounts: Vec<AccountsReading>,
 }
 
 impl Chunk {
@@ -66,6 +69,7 @@ impl Chunk {
             .readings
             .iter()
             .map(|reading| reading.values.capacity());
+        let documents = facts.accounts.iter().map(|reading| reading.json.capacity());
         let ids = [&facts.stacks, &facts.waits, &facts.threads].map(Vec::capacity);
         size_of::<Self>()
             + self.packed.capacity()
@@ -75,6 +79,8 @@ impl Chunk {
             + facts.moved.capacity() * size_of::<(ThreadId, TimeNs)>()
             + facts.readings.capacity() * size_of::<CounterReading>()
             + values.sum::<usize>() * size_of::<(CounterId, CounterValue)>()
+            + facts.accounts.capacity() * size_of::<AccountsReading>()
+            + documents.sum::<usize>()
     }
 }
 
@@ -114,6 +120,11 @@ impl OpenChunk {
     pub(crate) fn reading(&mut self, reading: &CounterReading) {
         self.facts.end = self.facts.end.max(reading.time);
         self.facts.readings.push(reading.clone());
+    }
+
+    pub(crate) fn accounts(&mut self, reading: AccountsReading) {
+        self.facts.end = self.facts.end.max(reading.time);
+        self.facts.accounts.push(reading);
     }
 
     pub(crate) fn skipped(&mut self, n: u64) {

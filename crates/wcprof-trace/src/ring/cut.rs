@@ -18,8 +18,9 @@ use super::snapshot::Snapshot;
 use super::tables::RingThread;
 use crate::error::TraceError;
 use crate::model::{
-    CounterReading, Frame, FrameId, LockLook, LockOwner, Module, ModuleId, NodeId, ProcessEnd,
-    ProcessId, Span, Stack, StackId, StackNode, Stats, Tables, Thread, ThreadId, WaitId,
+    AccountsReading, CounterReading, Frame, FrameId, LockLook, LockOwner, Module, ModuleId, NodeId,
+    ProcessEnd, ProcessId, Span, Stack, StackId, StackNode, Stats, Tables, Thread, ThreadId,
+    WaitId,
 };
 use crate::sink::TraceSink;
 use crate::writer::TraceWriter;
@@ -107,6 +108,7 @@ impl<'a> Cut<'a> {
             .collect();
         cut.add_locks();
         cut.add_counters();
+        cut.add_accounts();
         Ok(cut)
     }
 
@@ -356,6 +358,18 @@ impl<'a> Cut<'a> {
         }
         let names = snapshot.tables.counters.iter().cloned();
         self.tables.origins.counters.names = names.collect();
+    }
+
+    /// Readings of the kernel's accounts after the cut.
+    fn add_accounts(&mut self) {
+        let chunks = self.snapshot.chunks.iter();
+        let all = chunks.flat_map(|chunk| &chunk.facts.accounts);
+        let after = all.filter(|reading| reading.time >= self.from);
+        let after = after.map(|reading| AccountsReading {
+            time: self.since(reading.time),
+            ..reading.clone()
+        });
+        self.tables.origins.accounts = after.collect();
     }
 
     /// Looks at locks, of which the last was after the cut.

@@ -16,8 +16,9 @@ use crate::error::TraceError;
 use crate::format::wire::within;
 use crate::limits;
 use crate::model::{
-    CounterId, CounterReading, Frame, FrameId, Header, LockLook, Module, ModuleId, NodeId, Process,
-    ProcessEnd, ProcessId, Span, Stack, StackId, StackNode, Stats, Thread, ThreadId, WaitId,
+    AccountsReading, CounterId, CounterReading, Frame, FrameId, Header, LockLook, Module, ModuleId,
+    NodeId, Process, ProcessEnd, ProcessId, Span, Stack, StackId, StackNode, Stats, Thread,
+    ThreadId, WaitId,
 };
 use crate::sink::{Room, TraceSink};
 
@@ -307,6 +308,11 @@ impl TraceSink for Ring {
 
     fn counters(&mut self, reading: &CounterReading) -> Result<(), TraceError> {
         self.open.reading(reading);
+        Ok(())
+    }
+
+    fn accounts(&mut self, reading: AccountsReading) -> Result<(), TraceError> {
+        self.open.accounts(reading);
         Ok(())
     }
 

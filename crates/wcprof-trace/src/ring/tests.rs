@@ -12,8 +12,8 @@ use super::{Ring, RingOptions, Snapshot};
 use crate::TraceSink;
 use crate::limits;
 use crate::model::{
-    CounterReading, Frame, Header, Module, Process, ProcessEnd, ProcessId, Span, StackId, Stats,
-    ThreadId, Trace, WaitId,
+    AccountsReading, CounterReading, Frame, Header, Module, Process, ProcessEnd, ProcessId, Span,
+    StackId, Stats, ThreadId, Trace, WaitId,
 };
 use crate::{Ending, TraceReader, TraceWriter};
 
@@ -451,7 +451,8 @@ fn unmapped_modules() {
     assert_eq!(paths, ["/lib/4.so", "/lib/8.so", "/lib/9.so"]);
 }
 
-/// Check that a cut has the readings of counters after it, with every value, in a file, too.
+/// Check that a cut has the readings of counters and of the kernel's accounts after it, of counters every value, in a
+/// file, too.
 #[test]
 fn counters() {
     let mut ring = ring(3, usize::MAX);
@@ -473,6 +474,12 @@ fn counters() {
             values: ids.into_iter().zip(values).collect(),
         };
         ring.counters(&reading).unwrap();
+        let accounts = AccountsReading {
+            source: 0,
+            time: reading.time,
+            json: n.to_string(),
+        };
+        ring.accounts(accounts).unwrap();
         tick(&mut ring, n * S, &[thread]);
     }
     let trace = trace(&ring.snapshot(Vec::new()), 3 * S);
@@ -491,4 +498,7 @@ fn counters() {
         trace.tables.processes[facts.readings[0].process.0 as usize].pid,
         Pid(7)
     );
+    let accounts = trace.tables.origins.accounts.iter();
+    let accounts: Vec<_> = accounts.map(|r| (r.time.0, r.json.as_str())).collect();
+    assert_eq!(accounts, [(S - MS, "4"), (2 * S - MS, "5")]);
 }

@@ -105,6 +105,17 @@ fn nothing_is_lost() {
     assert_eq!(t.modules.len(), 2 * u.modules.len());
     assert_eq!(t.threads.len(), 2 * u.threads.len());
     assert_eq!(t.origins.setups.len(), 2 * u.origins.setups.len());
+    let n_sources = u.origins.sources.len() as u32;
+    let accounts = u.origins.accounts.iter();
+    let of_source = |source| {
+        accounts.clone().map(move |r| AccountsReading {
+            source,
+            ..r.clone()
+        })
+    };
+    let accounts: Vec<_> = of_source(0).chain(of_source(n_sources)).collect();
+    assert!(!accounts.is_empty());
+    assert_eq!(t.origins.accounts, accounts);
     assert_eq!(
         t.origins.process_ends.len(),
         2 * u.origins.process_ends.len()

@@ -20,10 +20,10 @@ use wcprof_types::{
 };
 
 use crate::model::{
-    CounterId, CounterReading, Frame, FrameId, Header, LaterName, LocalNames, LockLook, LockOwner,
-    Losses, Module, ModuleId, NodeId, OwnerState, Process, ProcessEnd, ProcessId, Source, Span,
-    Stack, StackId, StackNode, Stats, SymbolFrame, SymbolTable, Tables, Thread, ThreadId, Trace,
-    WaitId,
+    AccountsReading, CounterId, CounterReading, Frame, FrameId, Header, LaterName, LocalNames,
+    LockLook, LockOwner, Losses, Module, ModuleId, NodeId, OwnerState, Process, ProcessEnd,
+    ProcessId, Source, Span, Stack, StackId, StackNode, Stats, SymbolFrame, SymbolTable, Tables,
+    Thread, ThreadId, Trace, WaitId,
 };
 use crate::{TraceSink, TraceWriter};
 
@@ -232,6 +232,13 @@ impl<W: Write> Recording<W> {
                 let json = format!("{{{text}}}");
                 w.add_setup(&json).unwrap();
                 t.origins.setups.push(json);
+                let reading = AccountsReading {
+                    source: 0,
+                    time: TimeNs(a >> 4),
+                    json: format!("{text}é"),
+                };
+                t.origins.accounts.push(reading.clone());
+                w.accounts(reading).unwrap();
             }
             9 if !t.processes.is_empty() => {
                 let id = ProcessId(pick(b, t.processes.len()));

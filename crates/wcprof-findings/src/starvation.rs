@@ -1,0 +1,332 @@
+//! Why runnable threads did not run: what the kernel accounted of quotas, budgets, CPUs and other processes meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use wcprof_profile::AccountsChange;
+use wcprof_profile::model::{ProfileProcess, ProfileThread, State};
+use wcprof_text::duration;
+use wcprof_types::accounts::{CpuTimes, OtherProcess};
+use wcprof_types::cgroup::Cgroup;
+use wcprof_types::cpu_list;
+
+use crate::applied::AppliedRule;
+use crate::counted::{Counted, Sum};
+use crate::finding::{Evidence, EvidenceLine, Finding};
+use crate::limits::{quota_text, throttled_percent};
+use crate::rule::{Cause, CauseText};
+
+/// Share of periods, percent, from which on throttling is a cause.
+const MIN_THROTTLED_PERCENT: f64 = 1.0;
+/// Part of the waiting that must be of threads with a limit for it to be the cause.
+const MOST: f64 = 0.5;
+/// Part of a budget that must be used for it to be the cause.
+const MIN_BUDGET_USED: f64 = 0.8;
+/// Idle part of CPUs from which on there was no lack of them.
+const IDLE: f64 = 0.25;
+/// Stolen part of the CPUs' time from which on it is the cause.
+const STOLEN: f64 = 0.1;
+/// Other processes that are named.
+const MAX_NAMED: usize = 2;
+/// Other processes that evidence lists.
+const MAX_OTHERS: usize = 4;
+
+/// Why threads waited for a CPU.
+pub(crate) struct FoundCause {
+    cause: Cause,
+    figures: String,
+    /// What the CPUs did meanwhile.
+    pub(crate) evidence: Evidence,
+}
+
+impl FoundCause {
+    /// A finding that says the cause.
+    pub(crate) fn told(self, finding: Finding, texts: &[CauseText]) -> Finding {
+        let Some(text) = texts.iter().find(|text| text.cause == self.cause) else {
+            return finding;
+        };
+        let fill = |text: &str| text.replace("{figures}", &self.figures);
+        Finding {
+            severity: text.severity,
+            title: fill(&text.title),
+            action: fill(&text.action),
+            explanation: fill(&text.explanation),
+            advice: fill(&text.advice),
+            verify: fill(&text.verify),
+            ..finding
+        }
+    }
+}
+
+/// A thread that waited.
+struct Waiter<'a> {
+    thread: &'a ProfileThread,
+    weight: f64,
+    on_cpu_ns: u64,
+}
+
+/// The cause of the waiting that is in `rows`, of threads of one process's pools. `None` where the rule asks for none, or nothing
+/// was accounted.
+pub(crate) fn cause(
+    rule: &AppliedRule<'_>,
+    pools: &[usize],
+    rows: &[Counted<'_>],
+) -> Option<FoundCause> {
+    let profile = rule.profile();
+    let process = profile.pools.get(*pools.first()?)?.process;
+    let process = profile.processes.get(process)?;
+    let host = &process.accounts;
+    if rule.rule.causes.is_empty() || host.cpu.total() == 0 {
+        return None;
+    }
+    let mut weights: BTreeMap<usize, u64> = BTreeMap::new();
+    for row in rows.iter().map(|counted| counted.row) {
+        *weights.entry(row.thread).or_default() += row.weight;
+    }
+    let waiters = weights.into_iter().map(|(at, weight)| Waiter {
+        thread: &profile.threads[at],
+        weight: weight as f64,
+        on_cpu_ns: rule.index.threads[at].on_cpu_ns,
+    });
+    let waiters: Vec<Waiter<'_>> = waiters.collect();
+    let all: f64 = waiters.iter().map(|waiter| waiter.weight).sum();
+    let idle = host.idle_while(rows.iter().map(|counted| &counted.row.slices));
+    let idle = idle.or_else(|| host.cpu.idle_part())?;
+    let cpus = Cpus::new(rule, process);
+    let change = host.change.as_ref();
+    let of_limit = change.and_then(|change| {
+        let quota = || quota(change, &waiters, all);
+        let deadline = || deadline(change, &waiters, all);
+        let affinity = || affinity(change, &waiters, (all, rule.index.duration_ns));
+        quota().or_else(deadline).or_else(affinity)
+    });
+    let (cause, figures) = of_limit.unwrap_or_else(|| cpus.cause(idle));
+    let waited = Sum::new(rows).weight;
+    Some(FoundCause {
+        cause,
+        figures,
+        evidence: cpus.evidence(idle, waited),
+    })
+}
+
+/// The group that was throttled most, where most of the waiting was of threads in throttled groups.
+fn quota(change: &AccountsChange, waiters: &[Waiter<'_>], all: f64) -> Option<(Cause, String)> {
+    let mut waited = 0.0;
+    let mut most: Option<(f64, &Cgroup)> = None;
+    for waiter in waiters {
+        let set = change.thread(waiter.thread.pid, waiter.thread.tid);
+        let groups = set.iter().flat_map(|set| &set.groups);
+        let groups = groups.filter_map(|place| Some(&change.groups.get(*place as usize)?.group));
+        let throttled = groups.filter_map(|group| Some((throttled_percent(group)?, group)));
+        let of_thread = throttled
+            .filter(|(percent, group)| {
+                // A thread waits for its quota in throttled periods alone.
+                let (n, period) = (group.n_throttled, group.period_us);
+                let longest = n.unwrap_or(0) as f64 * period.unwrap_or(0) as f64 * 1e3;
+                *percent >= MIN_THROTTLED_PERCENT && longest >= MOST * waiter.weight
+            })
+            .max_by(|a, b| a.0.total_cmp(&b.0));
+        if let Some(of_thread) = of_thread {
+            waited += waiter.weight;
+            if most.is_none_or(|most| of_thread.0 > most.0) {
+                most = Some(of_thread);
+            }
+        }
+    }
+    let (_, group) = most.filter(|_| waited >= MOST * all)?;
+    Some((
+        Cause::Quota,
+        format!(
+            "{}: {}",
+            group.path,
+            quota_text(group, " of the recording")?
+        ),
+    ))
+}
+
+/// The budget of the thread that waited most, where most of the waiting was of threads that used up theirs.
+fn deadline(change: &AccountsChange, waiters: &[Waiter<'_>], all: f64) -> Option<(Cause, String)> {
+    let spent = waiters.iter().filter_map(|waiter| {
+        let set = change.thread(waiter.thread.pid, waiter.thread.tid)?;
+        let budget = set.deadline.filter(|budget| budget.period_ns > 0)?;
+        let part = budget.runtime_ns as f64 / budget.period_ns as f64;
+        let used = waiter.on_cpu_ns as f64 / waiter.thread.observed_ns.max(1) as f64;
+        (used >= MIN_BUDGET_USED * part).then_some((waiter, budget, used))
+    });
+    let spent: Vec<_> = spent.collect();
+    let waited: f64 = spent.iter().map(|(waiter, ..)| waiter.weight).sum();
+    let (_, budget, used) = spent
+        .iter()
+        .max_by(|a, b| a.0.weight.total_cmp(&b.0.weight))
+        .filter(|_| waited >= MOST * all)?;
+    let text = format!(
+        "{} of each {}, of which {:.1} % of the time was used",
+        duration(budget.runtime_ns),
+        duration(budget.period_ns),
+        100.0 * used,
+    );
+    Some((Cause::Deadline, text))
+}
+
+/// CPUs that most of the waiting is bound to, where these were busy: with the threads themselves, or while others were
+/// idle.
+fn affinity(
+    change: &AccountsChange,
+    waiters: &[Waiter<'_>],
+    (all, duration_ns): (f64, u64),
+) -> Option<(Cause, String)> {
+    let online = change.online();
+    let mut union: BTreeSet<u32> = BTreeSet::new();
+    let (mut waited, mut idle, mut on_cpu) = (0.0, 0.0, 0.0);
+    for waiter in waiters {
+        let set = change.thread(waiter.thread.pid, waiter.thread.tid);
+        let allowed = change.allowed(set);
+        if allowed.len() < online.len() {
+            waited += waiter.weight;
+            on_cpu += waiter.on_cpu_ns as f64;
+            idle += waiter.weight * change.of_cpus(&allowed).idle_part()?;
+            union.extend(allowed);
+        }
+    }
+    if waited < MOST * all || waited <= 0.0 {
+        return None;
+    }
+    let idle = idle / waited;
+    // Threads that are bound to CPUs of their own may have all of them together.
+    let rest: BTreeSet<u32> = online.difference(&union).copied().collect();
+    let rest_idle = change.of_cpus(&rest).idle_part();
+    let at_a_time = |ns: f64| ns / duration_ns.max(1) as f64;
+    let is_with_themselves = at_a_time(on_cpu) >= MOST * union.len() as f64;
+    let is_rest_idle = rest_idle.is_some_and(|idle| idle >= IDLE);
+    if idle >= IDLE || !(is_with_themselves || is_rest_idle) {
+        return None;
+    }
+    let mut text = format!(
+        "{:.2} threads at a time for CPU {}, {:.1} % idle",
+        at_a_time(on_cpu + waited),
+        cpu_list(&union),
+        100.0 * idle,
+    );
+    if let Some(idle) = rest_idle {
+        text += &format!("; CPU {} was {:.1} % idle", cpu_list(&rest), 100.0 * idle);
+    }
+    Some((Cause::Affinity, text))
+}
+
+/// What the CPUs of a host did, ns of CPU time in the time of the profile.
+struct Cpus<'a> {
+    times: CpuTimes,
+    /// On-CPU time of the recorded processes.
+    recorded: u64,
+    others: Vec<(&'a OtherProcess, u64)>,
+    n_unread: u64,
+    host: &'a str,
+    duration_ns: u64,
+}
+
+impl<'a> Cpus<'a> {
+    /// What those of a process's host did.
+    fn new(rule: &AppliedRule<'a>, process: &'a ProfileProcess) -> Self {
+        let (profile, host) = (rule.profile(), &process.accounts);
+        let is_here = |thread: usize| {
+            let process = profile.processes.get(profile.threads[thread].process);
+            process.is_some_and(|process| Arc::ptr_eq(&process.accounts, host))
+        };
+        let states = [State::OnCpu, State::Guest];
+        let rows = profile.rows.iter();
+        let rows = rows.filter(|row| states.contains(&row.state) && is_here(row.thread));
+        let recorded = rows.map(|row| row.weight).fold(0, u64::saturating_add);
+        let duration_ns = rule.index.duration_ns;
+        let others = host.change.as_ref().map(|change| {
+            // Those of a window are those of the recording in the same time.
+            let part = duration_ns as f64 / change.length_ns.max(1) as f64;
+            let named = change.others.by_name.iter();
+            let named = named.map(|one| (one, (one.cpu_ns as f64 * part.min(1.0)) as u64));
+            (named.collect(), change.others.n_unread)
+        });
+        let (others, n_unread) = others.unwrap_or_default();
+        Self {
+            times: host.cpu,
+            recorded,
+            others,
+            n_unread,
+            host: &process.host,
+            duration_ns,
+        }
+    }
+
+    fn cores(&self, ns: u64) -> f64 {
+        ns as f64 / self.duration_ns.max(1) as f64
+    }
+
+    /// The cause that is none of a limit's.
+    fn cause(&self, idle: f64) -> (Cause, String) {
+        let n_cpus = self.cores(self.times.total()).round();
+        let stolen = self.times.steal as f64 / self.times.total().max(1) as f64;
+        let others = self.times.busy().saturating_sub(self.recorded);
+        if idle >= IDLE {
+            let figures = format!("the CPUs were idle for {:.1} % of that time", 100.0 * idle);
+            (Cause::Bursts, figures)
+        } else if stolen >= STOLEN {
+            let figures = format!("it took {:.1} % of the CPUs' time", 100.0 * stolen);
+            (Cause::Steal, figures)
+        } else if self.recorded >= others {
+            let own = self.cores(self.recorded);
+            (Cause::Own, format!("{own:.2} of {n_cpus:.0} cores"))
+        } else {
+            let named = self.others.iter().take(MAX_NAMED);
+            let named: Vec<String> = named
+                .map(|(one, ns)| format!("{} {:.2}", one.name, self.cores(*ns)))
+                .collect();
+            let named = match named.is_empty() {
+                true => String::new(),
+                false => format!(" ({})", named.join(", ")),
+            };
+            let figures = format!("{:.2} of {n_cpus:.0} cores{named}", self.cores(others));
+            (Cause::Others, figures)
+        }
+    }
+
+    /// What the CPUs did, the most first.
+    fn evidence(&self, idle: f64, waited: u64) -> Evidence {
+        let total = self.times.total();
+        let line = |name: String, ns: u64| EvidenceLine::new(name, ns, total);
+        let idle_name = format!("idle; {:.1} % while these threads waited", 100.0 * idle);
+        let mut lines = vec![
+            line(idle_name, self.times.idle),
+            line("the recorded processes".to_owned(), self.recorded),
+            line("interrupts".to_owned(), self.times.irq),
+            line("stolen by the hypervisor".to_owned(), self.times.steal),
+        ];
+        let mut rest = self.times.busy().saturating_sub(self.recorded);
+        for (one, ns) in self.others.iter().take(MAX_OTHERS) {
+            let n = match one.n {
+                0 | 1 => String::new(),
+                n => format!(" ({n} processes)"),
+            };
+            lines.push(line(format!("{}{n}", one.name), *ns));
+            rest = rest.saturating_sub(*ns);
+        }
+        lines.push(line("others, also ended ones".to_owned(), rest));
+        lines.retain(|line| line.weight_ns > 0);
+        lines.sort_by_key(|line| std::cmp::Reverse(line.weight_ns));
+        let host = match self.host {
+            "" => String::new(),
+            host => format!(" of {host}"),
+        };
+        let unread = match self.n_unread {
+            0 => String::new(),
+            1 => " (1 process was not read)".to_owned(),
+            n => format!(" ({n} processes were not read)"),
+        };
+        let heading = format!(
+            "CPUs{host}, % of their time{unread}; these threads waited {:.2} at a time",
+            self.cores(waited)
+        );
+        Evidence {
+            heading,
+            lines,
+            n_cut: 0,
+        }
+    }
+}

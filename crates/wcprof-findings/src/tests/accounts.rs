@@ -1,0 +1,349 @@
+//! Rules beside what the kernel accounted: limits of control groups, and why threads waited for a CPU.
+
+use std::sync::Arc;
+
+use wcprof_profile::model::{Profile, State};
+use wcprof_profile::{AccountsChange, HostAccounts};
+use wcprof_types::accounts::{AccountsDetail, CpuTimes, DeadlineBudget, OtherProcess, ThreadSet};
+use wcprof_types::cgroup::{BlockIo, Cgroup, Pressure};
+use wcprof_types::{Pid, Tid};
+
+use super::builder::{Builder, DURATION_NS};
+use super::format::process;
+use super::rules::Case;
+use crate::{Finding, RuleSet, Severity, hotspots, render_finding, to_do};
+
+const S: u64 = 1_000_000_000;
+
+/// Two threads of a pool, each running and runnable for so many of 1000 ticks.
+fn profile(on_cpu: u64, runnable: u64) -> Profile {
+    let mut b = Builder::new();
+    for _ in 0..2 {
+        let t = b.thread("CPU N/KVM");
+        b.row(t, State::OnCpu, on_cpu, &["qemu!run"]);
+        b.row(t, State::Runnable, runnable, &["qemu!run"]);
+    }
+    let mut profile = b.build();
+    profile.processes.push(process(100, "vm1", "node1"));
+    profile
+}
+
+/// What was accounted in ten seconds: what `last` has beyond nothing.
+fn accounted(mut profile: Profile, cpu: CpuTimes, last: AccountsDetail) -> Profile {
+    let first = AccountsDetail {
+        by_cpu: last
+            .by_cpu
+            .keys()
+            .map(|cpu| (*cpu, CpuTimes::default()))
+            .collect(),
+        groups: last.groups.iter().map(started).collect(),
+        pressure: last
+            .pressure
+            .keys()
+            .map(|r| (r.clone(), Pressure::default()))
+            .collect(),
+        ..AccountsDetail::default()
+    };
+    let mut host = HostAccounts::default();
+    host.cpu = cpu;
+    host.change = AccountsChange::between(vec![(0, first), (DURATION_NS, last)]);
+    profile.processes[0].accounts = Arc::new(host);
+    profile
+}
+
+/// A group of which nothing is counted yet.
+fn started(group: &Cgroup) -> Cgroup {
+    let zero = BlockIo {
+        read_bytes: Some(0),
+        write_bytes: Some(0),
+        reads: Some(0),
+        writes: Some(0),
+    };
+    Cgroup {
+        n_periods: Some(0),
+        n_throttled: Some(0),
+        throttled_us: Some(0),
+        n_memory_high: Some(0),
+        n_memory_max: Some(0),
+        io: group
+            .io
+            .keys()
+            .map(|device| (device.clone(), zero))
+            .collect(),
+        ..group.clone()
+    }
+}
+
+/// The threads of [`profile`], which may use these CPUs and are in the first of the groups.
+fn threads(cpus: &str, groups: &[u32]) -> ThreadSet {
+    ThreadSet {
+        pid: Pid(100),
+        tids: vec![Tid(101), Tid(102)],
+        groups: groups.to_vec(),
+        cpus: cpus.to_owned(),
+        ..ThreadSet::default()
+    }
+}
+
+fn cpu(user: u64, idle: u64, steal: u64) -> CpuTimes {
+    CpuTimes {
+        user: user * S,
+        idle: idle * S,
+        steal: steal * S,
+        ..CpuTimes::default()
+    }
+}
+
+/// The threads in a group with these limits and counts.
+fn grouped(profile: Profile, group: Cgroup) -> Profile {
+    let path = "/machine.slice/vm1/vcpu0".to_owned();
+    let detail = AccountsDetail {
+        groups: vec![Cgroup { path, ..group }],
+        threads: vec![threads("0-1", &[0])],
+        ..AccountsDetail::default()
+    };
+    accounted(profile, CpuTimes::default(), detail)
+}
+
+fn throttled(n: u64, of: u64) -> Cgroup {
+    Cgroup {
+        quota_us: Some(20_000),
+        period_us: Some(100_000),
+        n_periods: Some(of),
+        n_throttled: Some(n),
+        throttled_us: Some(7_500_000),
+        ..Cgroup::default()
+    }
+}
+
+pub(super) fn cpu_quota() -> Case {
+    let of = |group| grouped(profile(10, 0), group);
+    let unlimited = Cgroup {
+        quota_us: None,
+        ..throttled(90, 100)
+    };
+    let rare = vec![of(throttled(1, 100)), of(throttled(2, 201)), of(unlimited)];
+    ("cpu-quota", of(throttled(2, 200)), rare)
+}
+
+pub(super) fn io_limit() -> Case {
+    let of = |bytes_a_second: u64| {
+        let device = "8:0".to_owned();
+        let limit = BlockIo {
+            write_bytes: Some(1 << 20),
+            ..BlockIo::default()
+        };
+        let done = BlockIo {
+            write_bytes: Some(10 * bytes_a_second),
+            ..BlockIo::default()
+        };
+        let group = Cgroup {
+            io_limits: [(device.clone(), limit)].into(),
+            io: [(device, done)].into(),
+            ..Cgroup::default()
+        };
+        grouped(profile(10, 0), group)
+    };
+    ("io-limit", of(900 << 10), vec![of(700 << 10), of(0)])
+}
+
+pub(super) fn memory_high() -> Case {
+    let of = |n, limit| {
+        let group = Cgroup {
+            memory_high: limit,
+            n_memory_high: Some(n),
+            ..Cgroup::default()
+        };
+        grouped(profile(10, 0), group)
+    };
+    let high = Some(64 << 20);
+    (
+        "memory-high",
+        of(10, high),
+        vec![of(9, high), of(1000, None)],
+    )
+}
+
+pub(super) fn memory_max() -> Case {
+    let of = |n, limit| {
+        let group = Cgroup {
+            memory_max: limit,
+            n_memory_max: Some(n),
+            ..Cgroup::default()
+        };
+        grouped(profile(10, 0), group)
+    };
+    let max = Some(64 << 20);
+    ("memory-max", of(10, max), vec![of(9, max), of(1000, None)])
+}
+
+fn found(profile: &Profile) -> Vec<Finding> {
+    hotspots(profile, &RuleSet::builtin().unwrap(), &[]).findings
+}
+
+/// Sets what the CPUs did.
+fn with_cpu(profile: &mut Profile, cpu: CpuTimes) {
+    Arc::make_mut(&mut profile.processes[0].accounts).cpu = cpu;
+}
+
+/// The finding on run-queue delay.
+fn delay(profile: &Profile) -> Finding {
+    let mut found = found(profile);
+    let at = found
+        .iter()
+        .position(|f| f.rule == "run-queue-delay")
+        .unwrap();
+    found.remove(at)
+}
+
+/// Check that a limit comes before what it costs, as one thing to do, and that its counts are of the recording.
+#[test]
+fn limit_and_symptom() {
+    let p = grouped(profile(200, 800), throttled(97, 100));
+    // The times of the CPUs are needed to say a cause.
+    let mut p = p;
+    with_cpu(&mut p, cpu(4, 16, 0));
+    let findings = found(&p);
+    let ids: Vec<&str> = findings.iter().map(|f| f.rule.as_str()).collect();
+    assert_eq!(ids, ["cpu-quota", "run-queue-delay"]);
+    assert_eq!(findings[1].severity, Severity::Medium);
+    let to_do = to_do(&p, &findings);
+    assert_eq!(to_do.len(), 1);
+    let why = "A control group's CPU quota stops its threads: /machine.slice/vm1/vcpu0 0.20 CPUs (20.0 ms of each 100 ms), \
+               throttled in 97 of 100 periods of the recording, 7.50 s of throttled time (added up over CPUs); threads: CPU N/KVM; \
+               they wait 80.0 % (80.0 to 80.0) of CPU N/KVM's non-idle time";
+    assert_eq!(to_do[0].why, why);
+    // Few throttled periods do not explain much waiting.
+    let mut p = grouped(profile(200, 800), throttled(3, 100));
+    with_cpu(&mut p, cpu(20, 0, 0));
+    assert!(
+        delay(&p).title.starts_with("CPU-starved: other processes"),
+        "{:?}",
+        delay(&p).title
+    );
+}
+
+/// Check each cause of waiting for a CPU, with its figures and how much it matters.
+#[test]
+fn causes() {
+    let by_cpu = |first: CpuTimes, second: CpuTimes| [(0, first), (1, second)].into();
+    let busy_and_idle = by_cpu(cpu(10, 0, 0), cpu(1, 9, 0));
+    let both_busy = by_cpu(cpu(10, 0, 0), cpu(10, 0, 0));
+    let of = |cpu: CpuTimes, last: AccountsDetail| delay(&accounted(profile(400, 400), cpu, last));
+    let set = |cpus| AccountsDetail {
+        threads: vec![threads(cpus, &[])],
+        ..AccountsDetail::default()
+    };
+    let fio = OtherProcess {
+        name: "fio".into(),
+        n: 2,
+        cpu_ns: 11 * S,
+    };
+    let mut others = set("0-1");
+    others.others.by_name = vec![fio];
+    others.others.n_unread = 3;
+    let pressure = Pressure {
+        some_us: 3_000_000,
+        full_us: 0,
+    };
+    others.pressure = [("cpu".to_owned(), pressure)].into();
+    let budget = DeadlineBudget {
+        runtime_ns: 4_000_000,
+        period_ns: 10_000_000,
+    };
+    let mut deadline = set("0-1");
+    deadline.threads[0].deadline = Some(budget);
+    let mut unused = deadline.clone();
+    unused.threads[0].deadline = Some(DeadlineBudget {
+        runtime_ns: 9_000_000,
+        ..budget
+    });
+    let on = |cpus, by_cpu| AccountsDetail {
+        by_cpu,
+        ..set(cpus)
+    };
+    let (high, low) = (Severity::High, Severity::Low);
+    for (expected, severity, cpu, last) in [
+        (
+            "Threads wait for a CPU in bursts: the CPUs were idle for 60.0 % of that time",
+            low,
+            cpu(8, 12, 0),
+            set("0-1"),
+        ),
+        (
+            "CPU-starved: the recorded processes use 0.80 of 2 cores",
+            high,
+            cpu(15, 4, 1),
+            set("0-1"),
+        ),
+        (
+            "CPU-starved: other processes use 1.10 of 2 cores (fio 1.10)",
+            high,
+            cpu(19, 1, 0),
+            others.clone(),
+        ),
+        (
+            "CPU-starved by the hypervisor: it took 40.0 % of the CPUs' time",
+            high,
+            cpu(12, 0, 8),
+            set("0-1"),
+        ),
+        (
+            "CPU-starved by their own budget under SCHED_DEADLINE (4.00 ms of each 10.0 ms, of which 40.0 % of the time was used)",
+            high,
+            cpu(8, 12, 0),
+            deadline,
+        ),
+        (
+            "Threads wait for a CPU in bursts: the CPUs were idle for 60.0 % of that time",
+            low,
+            cpu(8, 12, 0),
+            unused,
+        ),
+        (
+            "CPU-starved on the CPUs that they may use (1.60 threads at a time for CPU 0, 0.0 % idle; CPU 1 was 90.0 % idle)",
+            high,
+            cpu(11, 9, 0),
+            on("0", busy_and_idle),
+        ),
+        (
+            "CPU-starved on the CPUs that they may use (1.60 threads at a time for CPU 0, 0.0 % idle; CPU 1 was 0.0 % idle)",
+            high,
+            cpu(20, 0, 0),
+            on("0", both_busy),
+        ),
+    ] {
+        let finding = of(cpu, last);
+        let got = (finding.title.as_str(), finding.severity);
+        assert_eq!(got, (expected, severity));
+        assert!(!finding.action.starts_with("more CPU") || severity == high);
+    }
+    let text = render_finding(&of(cpu(9, 10, 1), others), 100);
+    let evidence = "CPUs of node1, % of their time (3 processes were not read); these";
+    for line in [
+        evidence,
+        "idle; 50.0 % while these threads waited",
+        "fio (2 processes)",
+        "stolen by the hypervisor",
+        "cpu pressure and delays, % of the recording",
+        "+ 30.00% the host: some task waited",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+}
+
+/// Check that a recording without accounts says that it does not tell the cause.
+#[test]
+fn unknown_cause() {
+    let finding = delay(&profile(200, 800));
+    assert_eq!(
+        finding.title,
+        "CPU-starved: threads are runnable but do not run"
+    );
+    assert!(
+        finding
+            .explanation
+            .ends_with("This recording does not tell which.")
+    );
+    assert!(finding.action.starts_with("find out why"));
+}

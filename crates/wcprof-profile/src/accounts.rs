@@ -1,0 +1,560 @@
+//! Readings of the kernel's accounts to what happened between them: what CPUs did over the time of a profile, and how
+//! control groups, pressure and other processes changed from the first whole reading of a recording to the last.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use wcprof_trace::model::{AccountsReading, Tables};
+use wcprof_types::accounts::{
+    Accounts, AccountsDetail, CpuTimes, OtherProcess, OtherProcesses, ThreadSet, limits,
+};
+use wcprof_types::cgroup::{BlockIo, Cgroup, Pressure};
+use wcprof_types::{Pid, Tid, parse_cpus};
+
+use crate::slices::{Slices, TimeAxis};
+
+/// What the kernel accounted on the host of a recording while it was made.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct HostAccounts {
+    /// Times of all CPUs together, in the time of the profile.
+    pub cpu: CpuTimes,
+    /// The idle part of that, by slice of the profile, ns.
+    idle: Slices,
+    /// All of it, by slice of the profile, ns.
+    all: Slices,
+    /// From the first whole reading to the last; `None` where there are no two.
+    pub change: Option<AccountsChange>,
+}
+
+/// What changed between two whole readings of a recording, whatever part of it the profile is about.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct AccountsChange {
+    /// The time between the readings, ns.
+    pub length_ns: u64,
+    /// Times of each CPU.
+    pub by_cpu: BTreeMap<u32, CpuTimes>,
+    /// Stall times of the host by resource (`cpu`, `io`, `memory`).
+    pub pressure: BTreeMap<String, Pressure>,
+    /// Delay accounting was on; `None` where the kernel has none.
+    pub delay_accounting: Option<bool>,
+    /// Control groups of the recorded threads, and the ones above.
+    pub groups: Vec<GroupChange>,
+    /// Groups that were not read.
+    pub n_more_groups: u64,
+    /// The recorded threads at the last reading that had them; `groups` are places in the list above.
+    pub threads: Vec<ThreadSet>,
+    /// Threads that were not read.
+    pub n_more_threads: u64,
+    /// Threads whose control groups were other ones at the end.
+    pub n_moved_threads: u64,
+    /// Processes that were not recorded.
+    pub others: OtherProcesses,
+    /// How long the threads of each process waited for block devices, ns, where delay accounting was on. Threads that
+    /// exited are not in it.
+    pub block_wait_ns: BTreeMap<Pid, u64>,
+    /// By thread: its place in `threads`.
+    set_of: HashMap<(Pid, Tid), usize>,
+}
+
+/// A control group during a recording.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct GroupChange {
+    /// Its limits, as they were last read, and what was added to its counts.
+    pub group: Cgroup,
+    /// Whether the counts are of the whole time.
+    pub fate: GroupFate,
+}
+
+/// What became of a control group during a recording.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub enum GroupFate {
+    /// It was there with the same limits.
+    #[default]
+    Same,
+    /// It was there, and a limit changed.
+    LimitChanged,
+    /// It was there at the end alone: what it counted since it was made is not told apart.
+    Appeared,
+    /// It was there at the beginning alone: what it counted is not known.
+    Vanished,
+    /// Another group of the same path took its place: what it counted is not known.
+    Replaced,
+}
+
+impl GroupFate {
+    /// As a remark; `None` where there is nothing to say.
+    pub fn remark(self) -> Option<&'static str> {
+        match self {
+            Self::Same => None,
+            Self::LimitChanged => Some("a limit changed during the recording"),
+            Self::Appeared => {
+                Some("its threads entered it during the recording: counts are not known")
+            }
+            Self::Vanished => Some("it was removed during the recording: counts are not known"),
+            Self::Replaced => {
+                Some("it was removed and made anew during the recording: counts are not known")
+            }
+        }
+    }
+}
+
+impl HostAccounts {
+    /// The idle part of the CPUs' time, 0 to 1, while something had these weights over the profile's time; `None` where
+    /// no reading covers it.
+    pub fn idle_while<'a>(&self, weights: impl Iterator<Item = &'a Slices>) -> Option<f64> {
+        let idle: BTreeMap<usize, f32> = self.idle.iter().collect();
+        let all: BTreeMap<usize, f32> = self.all.iter().collect();
+        let (mut sum, mut idle_sum) = (0.0, 0.0);
+        for (slice, weight) in weights.flat_map(Slices::iter) {
+            let whole = all.get(&slice).copied().unwrap_or(0.0);
+            if whole > 0.0 {
+                let part = idle.get(&slice).copied().unwrap_or(0.0) / whole;
+                sum += f64::from(weight);
+                idle_sum += f64::from(weight) * f64::from(part);
+            }
+        }
+        (sum > 0.0).then(|| idle_sum / sum)
+    }
+
+    /// Adds what CPUs did between two readings.
+    fn add(&mut self, axis: &TimeAxis, (from, to): (u64, u64), done: &CpuTimes) {
+        let (start, end) = (axis.start.0, axis.end.0);
+        let inside = (from.clamp(start, end), to.clamp(start, end));
+        if inside.0 >= inside.1 {
+            return;
+        }
+        let part = (inside.1 - inside.0) as f64 / (to - from) as f64;
+        let scale = |ns: u64| (ns as f64 * part) as u64;
+        self.cpu = self.cpu.plus(&CpuTimes {
+            user: scale(done.user),
+            system: scale(done.system),
+            idle: scale(done.idle),
+            irq: scale(done.irq),
+            steal: scale(done.steal),
+        });
+        let inside = (inside.0 - start, inside.1 - start);
+        self.idle.spread(axis, inside, done.idle as f64 * part);
+        self.all.spread(axis, inside, done.total() as f64 * part);
+    }
+}
+
+impl AccountsChange {
+    /// What happened from the first of whole readings to the last; each is with its time, and they are in order of it. `None` of
+    /// fewer than two.
+    pub fn between(readings: Vec<(u64, AccountsDetail)>) -> Option<Self> {
+        let others = others(&readings);
+        let mut readings = readings.into_iter();
+        let (began, first) = readings.next()?;
+        let (ended, last) = readings.next_back()?;
+        let since =
+            |(cpu, times): (&u32, &CpuTimes)| Some((*cpu, times.since(first.by_cpu.get(cpu)?)));
+        let mut change = AccountsChange {
+            length_ns: ended.saturating_sub(began),
+            by_cpu: last.by_cpu.iter().filter_map(since).collect(),
+            pressure: pressure(&first.pressure, &last.pressure),
+            delay_accounting: last.delay_accounting,
+            n_more_groups: first.n_more_groups.max(last.n_more_groups),
+            n_more_threads: first.n_more_threads.max(last.n_more_threads),
+            others,
+            block_wait_ns: block_waits(&first.threads, &last.threads),
+            ..AccountsChange::default()
+        };
+        let key = |group: &Cgroup| (group.hierarchy.clone(), group.path.clone());
+        let mut earlier: BTreeMap<_, &Cgroup> = first.groups.iter().map(|g| (key(g), g)).collect();
+        for group in &last.groups {
+            change.groups.push(match earlier.remove(&key(group)) {
+                Some(before) => group_change(before, group),
+                None => GroupChange {
+                    group: without_counts(group),
+                    fate: GroupFate::Appeared,
+                },
+            });
+        }
+        let n_last = change.groups.len();
+        change
+            .groups
+            .extend(earlier.values().map(|group| GroupChange {
+                group: without_counts(group),
+                fate: GroupFate::Vanished,
+            }));
+        let place = |group: &Cgroup| {
+            let same = |change: &GroupChange| key(&change.group) == key(group);
+            change.groups.iter().position(same).map(|at| at as u32)
+        };
+        let places: Vec<Option<u32>> = first.groups.iter().map(place).collect();
+        for set in last.threads {
+            let groups = set.groups.into_iter();
+            let groups = groups.filter(|at| (*at as usize) < n_last).collect();
+            add_set(&mut change, ThreadSet { groups, ..set });
+        }
+        for set in first.threads {
+            let groups = set.groups.iter();
+            let groups: Vec<u32> = groups.filter_map(|at| *places.get(*at as usize)?).collect();
+            let (known, gone): (Vec<Tid>, Vec<Tid>) = (set.tids.iter().copied())
+                .partition(|tid| change.set_of.contains_key(&(set.pid, *tid)));
+            let moved = known.iter().filter(|tid| {
+                let now = change.thread(set.pid, **tid);
+                now.is_some_and(|now| now.groups != groups)
+            });
+            change.n_moved_threads += moved.count() as u64;
+            if !gone.is_empty() {
+                let tids = gone;
+                add_set(
+                    &mut change,
+                    ThreadSet {
+                        groups,
+                        tids,
+                        ..set
+                    },
+                );
+            }
+        }
+        Some(change)
+    }
+
+    /// What was read of a thread.
+    pub fn thread(&self, pid: Pid, tid: Tid) -> Option<&ThreadSet> {
+        self.threads.get(*self.set_of.get(&(pid, tid))?)
+    }
+
+    /// Times of some CPUs together.
+    pub fn of_cpus(&self, cpus: &BTreeSet<u32>) -> CpuTimes {
+        let of = self.by_cpu.iter().filter(|(cpu, _)| cpus.contains(cpu));
+        of.fold(CpuTimes::default(), |sum, (_, times)| sum.plus(times))
+    }
+
+    /// CPUs that were online.
+    pub fn online(&self) -> BTreeSet<u32> {
+        self.by_cpu.keys().copied().collect()
+    }
+
+    /// CPUs that a thread may use: its affinity within its cpuset; all where it was not read.
+    pub fn allowed(&self, set: Option<&ThreadSet>) -> BTreeSet<u32> {
+        let online = self.online();
+        let allowed = set.map(|set| parse_cpus(&set.cpus)).unwrap_or_default();
+        let both: BTreeSet<u32> = allowed.intersection(&online).copied().collect();
+        if both.is_empty() { online } else { both }
+    }
+}
+
+/// What the kernel accounted on the host of each recording of a trace: of one that was not merged the only one.
+pub(crate) fn accounts(tables: &Tables, axis: &TimeAxis) -> Vec<HostAccounts> {
+    let n_sources = tables.origins.sources.len().max(1);
+    let mut readings: Vec<Vec<(&AccountsReading, Accounts)>> = vec![Vec::new(); n_sources];
+    for reading in &tables.origins.accounts {
+        // One that is no such document is left out.
+        if let Some(of_source) = readings.get_mut(reading.source as usize)
+            && let Ok(accounts) = serde_json::from_str(&reading.json)
+        {
+            of_source.push((reading, accounts));
+        }
+    }
+    readings
+        .into_iter()
+        .map(|all| of_source(all, axis))
+        .collect()
+}
+
+fn of_source(readings: Vec<(&AccountsReading, Accounts)>, axis: &TimeAxis) -> HostAccounts {
+    let mut host = HostAccounts::default();
+    let mut last: Option<(u64, CpuTimes)> = None;
+    let mut whole: Vec<(u64, AccountsDetail)> = Vec::new();
+    for (reading, accounts) in readings {
+        let time = reading.time.0;
+        if let Some(cpu) = accounts.cpu {
+            if let Some((before, earlier)) = last.filter(|(before, _)| *before < time) {
+                host.add(axis, (before, time), &cpu.since(&earlier));
+            }
+            last = Some((time, cpu));
+        }
+        whole.extend(accounts.detail.map(|detail| (time, cut(detail))));
+    }
+    host.change = AccountsChange::between(whole);
+    host
+}
+
+/// As much as a reading may hold: a trace may come from elsewhere.
+fn cut(mut detail: AccountsDetail) -> AccountsDetail {
+    detail.groups.truncate(limits::GROUPS);
+    detail.threads.truncate(limits::SETS);
+    let mut n_threads = 0;
+    for set in &mut detail.threads {
+        set.tids.truncate(limits::THREADS - n_threads);
+        n_threads += set.tids.len();
+    }
+    detail.others.by_name.truncate(limits::OTHERS);
+    while detail.by_cpu.len() > limits::CPUS {
+        detail.by_cpu.pop_last();
+    }
+    detail
+}
+
+fn add_set(change: &mut AccountsChange, set: ThreadSet) {
+    let at = change.threads.len();
+    let keys = set.tids.iter().map(|tid| ((set.pid, *tid), at));
+    change.set_of.extend(keys);
+    change.threads.push(set);
+}
+
+/// Stall times of the resources that both readings have.
+fn pressure(
+    first: &BTreeMap<String, Pressure>,
+    last: &BTreeMap<String, Pressure>,
+) -> BTreeMap<String, Pressure> {
+    let since =
+        |(name, last): (&String, &Pressure)| Some((name.clone(), last.since(first.get(name)?)));
+    last.iter().filter_map(since).collect()
+}
+
+fn block_waits(first: &[ThreadSet], last: &[ThreadSet]) -> BTreeMap<Pid, u64> {
+    let sum = |sets: &[ThreadSet]| {
+        let mut sums: BTreeMap<Pid, u64> = BTreeMap::new();
+        for set in sets {
+            if let Some(ns) = set.block_wait_ns {
+                let sum = sums.entry(set.pid).or_default();
+                *sum = sum.saturating_add(ns);
+            }
+        }
+        sums
+    };
+    let before = sum(first);
+    let since = |(pid, now): (Pid, u64)| Some((pid, now.saturating_sub(*before.get(&pid)?)));
+    sum(last).into_iter().filter_map(since).collect()
+}
+
+/// CPU time of other processes in all readings after the first; the largest numbers of processes.
+fn others(readings: &[(u64, AccountsDetail)]) -> OtherProcesses {
+    let mut sums: BTreeMap<&str, OtherProcess> = BTreeMap::new();
+    let mut all = OtherProcesses::default();
+    for (_, detail) in readings.iter() {
+        all.n_read = all.n_read.max(detail.others.n_read);
+        all.n_unread = all.n_unread.max(detail.others.n_unread);
+    }
+    for one in readings.iter().skip(1).flat_map(|(_, d)| &d.others.by_name) {
+        let sum = sums.entry(&one.name).or_default();
+        sum.cpu_ns = sum.cpu_ns.saturating_add(one.cpu_ns);
+        sum.n = sum.n.max(one.n);
+    }
+    let named = sums.into_iter().map(|(name, sum)| OtherProcess {
+        name: name.to_owned(),
+        ..sum
+    });
+    all.by_name = named.collect();
+    all.by_name.sort_by_key(|one| Reverse(one.cpu_ns));
+    all
+}
+
+/// A group's limits without its counts.
+fn without_counts(group: &Cgroup) -> Cgroup {
+    Cgroup {
+        n_periods: None,
+        n_throttled: None,
+        throttled_us: None,
+        n_memory_high: None,
+        n_memory_max: None,
+        io: BTreeMap::new(),
+        pressure: BTreeMap::new(),
+        ..group.clone()
+    }
+}
+
+/// What was added to the counts of a group.
+fn group_change(first: &Cgroup, last: &Cgroup) -> GroupChange {
+    if first.inode != last.inode {
+        return GroupChange {
+            group: without_counts(last),
+            fate: GroupFate::Replaced,
+        };
+    }
+    let limits = |group: &Cgroup| {
+        (
+            (group.quota_us, group.period_us),
+            (group.memory_high, group.memory_max),
+            group.cpus.clone(),
+            group.io_limits.clone(),
+        )
+    };
+    let since = |of: fn(&Cgroup) -> Option<u64>| Some(of(last)?.saturating_sub(of(first)?));
+    let io = last.io.iter().filter_map(|(device, last)| {
+        let first = first.io.get(device)?;
+        let since = |of: fn(&BlockIo) -> Option<u64>| Some(of(last)?.saturating_sub(of(first)?));
+        let done = BlockIo {
+            read_bytes: since(|io| io.read_bytes),
+            write_bytes: since(|io| io.write_bytes),
+            reads: since(|io| io.reads),
+            writes: since(|io| io.writes),
+        };
+        Some((device.clone(), done))
+    });
+    let fate = if limits(first) == limits(last) {
+        GroupFate::Same
+    } else {
+        GroupFate::LimitChanged
+    };
+    let group = Cgroup {
+        n_periods: since(|group| group.n_periods),
+        n_throttled: since(|group| group.n_throttled),
+        throttled_us: since(|group| group.throttled_us),
+        n_memory_high: since(|group| group.n_memory_high),
+        n_memory_max: since(|group| group.n_memory_max),
+        io: io.collect(),
+        pressure: pressure(&first.pressure, &last.pressure),
+        ..last.clone()
+    };
+    GroupChange { group, fate }
+}
+
+#[cfg(test)]
+mod tests {
+    use wcprof_types::TimeNs;
+
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+
+    fn group(path: &str, inode: u64, n: u64) -> Cgroup {
+        Cgroup {
+            path: path.to_owned(),
+            inode: Some(inode),
+            quota_us: Some(20_000),
+            n_periods: Some(10 * n),
+            n_throttled: Some(9 * n),
+            ..Cgroup::default()
+        }
+    }
+
+    fn set(tids: &[i32], groups: &[u32]) -> ThreadSet {
+        ThreadSet {
+            pid: Pid(7),
+            tids: tids.iter().copied().map(Tid).collect(),
+            groups: groups.to_vec(),
+            cpus: "1".to_owned(),
+            ..ThreadSet::default()
+        }
+    }
+
+    fn detail(groups: Vec<Cgroup>, threads: Vec<ThreadSet>) -> AccountsDetail {
+        AccountsDetail {
+            groups,
+            threads,
+            ..AccountsDetail::default()
+        }
+    }
+
+    /// Check the counts of groups: of the time between the readings, and not known of those that came, went or were
+    /// made anew; and that each thread is found with its groups, also one that has exited.
+    #[test]
+    fn groups() {
+        let first = detail(
+            vec![
+                group("/same", 1, 5),
+                group("/gone", 2, 5),
+                group("/new", 3, 5),
+                group("/limit", 4, 5),
+            ],
+            vec![set(&[1, 2], &[0]), set(&[3, 4], &[1])],
+        );
+        let limit = Cgroup {
+            quota_us: Some(30_000),
+            ..group("/limit", 4, 5)
+        };
+        let last = detail(
+            vec![
+                group("/came", 9, 5),
+                group("/new", 8, 6),
+                limit,
+                group("/same", 1, 7),
+            ],
+            vec![set(&[2], &[3]), set(&[4, 5], &[0])],
+        );
+        let change = AccountsChange::between(vec![(S, first), (3 * S, last)]).unwrap();
+        assert_eq!(change.length_ns, 2 * S);
+        let groups: Vec<_> = change
+            .groups
+            .iter()
+            .map(|one| (one.group.path.as_str(), one.fate, one.group.n_throttled))
+            .collect();
+        let expected = [
+            ("/came", GroupFate::Appeared, None),
+            ("/new", GroupFate::Replaced, None),
+            ("/limit", GroupFate::LimitChanged, Some(0)),
+            ("/same", GroupFate::Same, Some(18)),
+            ("/gone", GroupFate::Vanished, None),
+        ];
+        assert_eq!(groups, expected);
+        let of = |tid| {
+            change
+                .thread(Pid(7), Tid(tid))
+                .map(|set| set.groups.as_slice())
+        };
+        assert_eq!(
+            [of(1), of(2), of(3)],
+            [Some(&[3][..]), Some(&[3]), Some(&[4])]
+        );
+        assert_eq!([of(4), of(5), of(6)], [Some(&[0][..]), Some(&[0]), None]);
+        assert_eq!(change.n_moved_threads, 1);
+    }
+
+    /// Check that one reading alone says nothing, and that a hostile one takes no more room than a real one.
+    #[test]
+    fn bounded() {
+        assert_eq!(
+            AccountsChange::between(vec![(0, AccountsDetail::default())]),
+            None
+        );
+        let hostile = detail(
+            vec![Cgroup::default(); 10_000],
+            vec![set(&[1; 1000], &[u32::MAX, 0]); 10_000],
+        );
+        let one = cut(hostile);
+        let change = AccountsChange::between(vec![(0, one.clone()), (S, one)]).unwrap();
+        assert_eq!(change.groups.len(), limits::GROUPS);
+        let n_threads = change.threads.iter().map(|set| set.tids.len());
+        assert!(n_threads.sum::<usize>() <= 2 * limits::THREADS);
+    }
+
+    /// Check the idle part of the time in which something waited: the CPUs are idle in the first second and busy in the
+    /// second one; and that a window has its part of a reading's time.
+    #[test]
+    fn idle_while() {
+        let reading = |time: u64, idle: u64, user: u64| {
+            let cpu = CpuTimes {
+                idle: idle * S,
+                user: user * S,
+                ..CpuTimes::default()
+            };
+            let accounts = Accounts {
+                cpu: Some(cpu),
+                detail: None,
+            };
+            AccountsReading {
+                source: 0,
+                time: TimeNs(time * S),
+                json: serde_json::to_string(&accounts).unwrap(),
+            }
+        };
+        let mut tables = Tables::default();
+        tables.origins.accounts = vec![reading(0, 5, 5), reading(1, 7, 5), reading(2, 7, 7)];
+        let axis = |start: u64, end: u64| TimeAxis {
+            start: TimeNs(start),
+            end: TimeNs(end),
+            slice_ns: S / 4,
+            ..TimeAxis::default()
+        };
+        let whole = axis(0, 2 * S);
+        let host = accounts(&tables, &whole).remove(0);
+        assert_eq!((host.cpu.idle, host.cpu.user), (2 * S, 2 * S));
+        let waited = |from: u64, to: u64| {
+            let mut waited = Slices::default();
+            waited.spread(&whole, (from, to), 1.0);
+            host.idle_while([&waited].into_iter()).unwrap()
+        };
+        assert_eq!(waited(0, S), 1.0);
+        assert_eq!(waited(S, 2 * S), 0.0);
+        assert!((waited(S / 2, 3 * S / 2) - 0.5).abs() < 1e-6);
+        assert_eq!(host.idle_while([&Slices::default()].into_iter()), None);
+        let window = accounts(&tables, &axis(S / 2, 3 * S / 2)).remove(0);
+        assert_eq!((window.cpu.idle, window.cpu.user), (S, S));
+        assert!(accounts(&Tables::default(), &whole)[0].cpu == CpuTimes::default());
+    }
+}

@@ -1,0 +1,102 @@
+//! What the kernel accounts beside the recorded threads, to readings of the trace: the times of all CPUs once a
+//! second, everything else when a recording begins and ends. A ring forgets its beginning, so there all is read again
+//! and again.
+
+use wcprof_host::AccountsReader;
+use wcprof_host::clock::{monotonic_ns, thread_cpu_ns};
+use wcprof_record::Recorder;
+use wcprof_trace::{TraceError, TraceSink};
+use wcprof_types::accounts::Accounts;
+
+/// How often the times of all CPUs are read, ns of the recording.
+const BRIEF_EVERY_NS: u64 = 1_000_000_000;
+/// How often everything is read for a ring, ns of the recording.
+const WHOLE_EVERY_NS: u64 = 10_000_000_000;
+/// The same in times of the CPU time that it takes.
+const WHOLE_EVERY_COSTS: u64 = 500;
+/// CPU time, ns, after which no more processes are read, for each percent of a core that wcprof may use: one second's.
+const NS_A_PERCENT: u64 = 10_000_000;
+
+/// Which readings are taken.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum WholeReadings {
+    /// At the begin and the end.
+    Twice,
+    /// All the time.
+    Repeated,
+}
+
+/// Takes readings while a recording runs.
+#[derive(Debug)]
+pub(crate) struct Accounting {
+    reader: AccountsReader,
+    which: WholeReadings,
+    max_cpu_ns: u64,
+    /// When the next readings are due; `None` before the first ones.
+    next: Option<NextReadings>,
+}
+
+#[derive(Debug)]
+struct NextReadings {
+    brief: u64,
+    whole: u64,
+}
+
+impl Accounting {
+    /// `max_cpu_percent` of one core is what wcprof may use.
+    pub(crate) fn new(which: WholeReadings, max_cpu_percent: u32) -> Self {
+        Self {
+            reader: AccountsReader::default(),
+            which,
+            max_cpu_ns: u64::from(max_cpu_percent).saturating_mul(NS_A_PERCENT),
+            next: None,
+        }
+    }
+
+    /// Reads what is due at the time of a batch; everything at the first one.
+    pub(crate) fn take<S: TraceSink>(
+        &mut self,
+        to: &mut Recorder<S>,
+        time: u64,
+    ) -> Result<(), TraceError> {
+        if self.next.as_ref().is_none_or(|next| time >= next.whole) {
+            return self.whole(to, time);
+        }
+        if let Some(next) = self.next.as_mut().filter(|next| time >= next.brief) {
+            next.brief = time.saturating_add(BRIEF_EVERY_NS);
+            return put(to, &self.reader.brief());
+        }
+        Ok(())
+    }
+
+    /// Reads everything at the end of a recording that has begun.
+    pub(crate) fn finish<S: TraceSink>(mut self, to: &mut Recorder<S>) -> Result<(), TraceError> {
+        match self.next {
+            Some(_) => self.whole(to, 0),
+            None => Ok(()),
+        }
+    }
+
+    fn whole<S: TraceSink>(&mut self, to: &mut Recorder<S>, time: u64) -> Result<(), TraceError> {
+        let before = thread_cpu_ns();
+        let accounts = self.reader.full(&to.pids(), self.max_cpu_ns);
+        put(to, &accounts)?;
+        let cost = thread_cpu_ns().saturating_sub(before);
+        let pause = WHOLE_EVERY_NS.max(cost.saturating_mul(WHOLE_EVERY_COSTS));
+        self.next = Some(NextReadings {
+            brief: time.saturating_add(BRIEF_EVERY_NS),
+            whole: match self.which {
+                WholeReadings::Twice => u64::MAX,
+                WholeReadings::Repeated => time.saturating_add(pause),
+            },
+        });
+        Ok(())
+    }
+}
+
+fn put<S: TraceSink>(to: &mut Recorder<S>, accounts: &Accounts) -> Result<(), TraceError> {
+    match serde_json::to_string(accounts) {
+        Ok(json) => to.accounts(monotonic_ns(), json),
+        Err(_) => Ok(()),
+    }
+}
