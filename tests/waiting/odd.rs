@@ -54,6 +54,11 @@ pub(crate) fn no_cfi(engine: Engine) {
     let thread = recording.folded().thread("n-sleep").states(&["[sleep]"]);
     let cut = thread.chain(&["[truncated: no unwind info]", "pointed_at", "sleep_below"]);
     assert!(cut.share_of(&thread) > 0.999, "{}", thread.show());
+    // All but the thread that serves the test, which is asked nothing.
+    let screen = recording.report(&[]);
+    let share = screen.split_once(" % truncated (no unwind info)");
+    let share = share.and_then(|(before, _)| before.rsplit([' ', '\n']).next()?.parse().ok());
+    assert!(share.is_some_and(|share: f64| share > 45.0), "{screen}");
 }
 
 /// Code that a program made lies just where a file that is mapped beside it would have code.

@@ -49,9 +49,11 @@ pub struct Losses {
     pub n_late: u64,
     /// Samples that the kernel dropped, and batches that wcprof dropped.
     pub n_lost: u64,
-    /// Stacks that do not reach the thread's root, by reason.
+    /// Samples with a stack, but for those of idle threads: these are not what is looked at, and are the most.
+    pub n_stacks: u64,
+    /// Samples among them whose stack does not reach the thread's root, by reason.
     pub truncated: BTreeMap<StackEnd, u64>,
-    /// Frames of all samples.
+    /// Frames of these samples.
     pub n_frames: u64,
     /// Those without a name.
     pub n_unresolved: u64,
@@ -154,7 +156,11 @@ impl<'p> Headline<'p> {
             ("lost", part(losses.n_lost), 0.0),
             ("torn", part(losses.n_torn), 5.0),
             ("late", percent(losses.n_late, self.n_due()), 5.0),
-            ("truncated", part(losses.n_truncated()), 5.0),
+            (
+                "truncated",
+                percent(losses.n_truncated(), losses.n_stacks),
+                5.0,
+            ),
             (
                 "frames without a name",
                 percent(losses.n_unresolved, losses.n_frames),
@@ -254,20 +260,24 @@ impl Losses {
         let is_unnamed = |f: &&FunctionId| !profile.functions[f.0 as usize].resolved;
         let stacks = profile.stacks.iter().map(|stack| {
             let n_unnamed = stack.frames.iter().filter(is_unnamed).count();
-            (stack.frames.len() as u64, n_unnamed as u64)
+            (stack.frames.len() as u64, n_unnamed as u64, stack.end)
         });
-        let stacks: Vec<(u64, u64)> = stacks.collect();
-        let (mut n_frames, mut n_unresolved) = (0_u64, 0_u64);
-        for row in &profile.rows {
+        let stacks: Vec<(u64, u64, StackEnd)> = stacks.collect();
+        let (mut n_stacks, mut n_frames, mut n_unresolved) = (0_u64, 0_u64, 0_u64);
+        let mut truncated = BTreeMap::new();
+        for row in profile.rows.iter().filter(|row| row.state != State::Idle) {
             if let Some(stack) = row.stack {
-                let (all, unnamed) = stacks[stack.0 as usize];
+                let (all, unnamed, end) = stacks[stack.0 as usize];
+                n_stacks = n_stacks.saturating_add(row.n_samples);
                 n_frames = n_frames.saturating_add(row.n_samples.saturating_mul(all));
                 n_unresolved = n_unresolved.saturating_add(row.n_samples.saturating_mul(unnamed));
+                if end.is_truncated() && row.n_samples > 0 {
+                    let n = truncated.entry(end).or_insert(0_u64);
+                    *n = n.saturating_add(row.n_samples);
+                }
             }
         }
         let stats = &profile.stats;
-        let ends = stats.ends.iter().map(|(end, n)| (*end, *n));
-        let truncated = ends.filter(|(end, n)| end.is_truncated() && *n > 0);
         Self {
             n_torn: stats.losses.n_torn,
             n_late: stats.losses.n_late.saturating_add(stats.losses.n_missed),
@@ -275,7 +285,8 @@ impl Losses {
                 .losses
                 .n_lost
                 .saturating_add(stats.losses.n_dropped_batches),
-            truncated: truncated.collect(),
+            n_stacks,
+            truncated,
             n_frames,
             n_unresolved,
             cut: (!stats.complete).then(|| stats.end_reason.clone()),

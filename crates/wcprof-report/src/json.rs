@@ -109,6 +109,7 @@ fn headline(profile: &Profile) -> Value {
         "n_torn": losses.n_torn,
         "n_late": losses.n_late,
         "n_lost": losses.n_lost,
+        "n_stacks": losses.n_stacks,
         "n_truncated": losses.n_truncated(),
         "truncated": truncated,
         "n_frames": losses.n_frames,
