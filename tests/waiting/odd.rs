@@ -61,6 +61,19 @@ pub(crate) fn no_cfi(engine: Engine) {
     assert!(share.is_some_and(|share: f64| share > 45.0), "{screen}");
 }
 
+/// A fiber's stack begins where Boost.Context begins it.
+pub(crate) fn fiber(engine: Engine) {
+    for variant in Variant::BOTH {
+        let target = RemoteProcess::start(&fixture("fiber.c", variant));
+        let recording = Attach::new(engine, target.pid()).seconds(1.5).run();
+        recording.assert_sound(engine);
+        let thread = recording.folded().thread("f-wait").states(&["[blocked]"]);
+        let whole = thread.chain(&["begin_fiber", "fiber_main", "wait_below"]);
+        assert!(whole.share_of(&thread) > 0.999, "{}", thread.show());
+        assert_eq!(thread.chain(&["[truncated: no unwind info]"]).total(), 0);
+    }
+}
+
 /// Code that a program made lies just where a file that is mapped beside it would have code.
 pub(crate) fn beside_a_file(engine: Engine) {
     if !engine.sees_running() {

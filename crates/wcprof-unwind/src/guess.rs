@@ -27,8 +27,19 @@ const TAIL_BYTES: usize = 16;
 /// Longest function without an FDE.
 const MAX_FUNCTION: u64 = 16 << 10;
 
-/// `mov %eax,%edi; xor %eax,%eax; mov $60,%al; syscall`, behind the call in musl's `__clone` (src/thread/x86_64/clone.s).
-const EXIT_THREAD: [u8; 8] = [0x89, 0xc7, 0x31, 0xc0, 0xb0, 0x3c, 0x0f, 0x05];
+/// Bytes that tell what a function returns to.
+const AFTER_CALL: usize = 9;
+
+/// Whether the code ends the thread, or the program, at once.
+fn ends_thread(code: [u8; AFTER_CALL]) -> bool {
+    matches!(
+        code,
+        // `mov %eax,%edi; xor %eax,%eax; mov $60,%al; syscall`: musl's `__clone` (src/thread/x86_64/clone.s).
+        [0x89, 0xc7, 0x31, 0xc0, 0xb0, 0x3c, 0x0f, 0x05, _]
+            // `xor %rdi,%rdi; call _exit; hlt`: `make_fcontext` of Boost.Context (src/asm/make_x86_64_sysv_elf_gas.S).
+            | [0x48, 0x31, 0xff, 0xe8, _, _, _, _, 0xf4]
+    )
+}
 
 /// Frames that one trial walks.
 const TRIAL_FRAMES: usize = 512;
@@ -151,14 +162,14 @@ impl Unwinder {
         })
     }
 
-    /// Whether a frame without an FDE has no caller: it is the function that the program begins with, or the one that begins
-    /// a thread of musl and ends it when what it called returns. That `rbp` is 0 shows nothing: many functions leave
-    /// it as they found it.
+    /// Whether a frame without an FDE has no caller: it is the function that the program begins with, or one that begins
+    /// a thread of musl or a fiber of Boost and ends it when what it called returns. That `rbp` is 0 shows nothing: many
+    /// functions leave it as they found it.
     fn is_first(&self, cursor: &Cursor, text: &mut dyn TextMemory) -> bool {
-        let mut after_call = [0; EXIT_THREAD.len()];
+        let mut after_call = [0; AFTER_CALL];
         self.is_in_entry(cursor.address.for_lookup())
             || matches!(cursor.address, FrameAddress::ReturnAddress(at)
-                if text.read_text(at, &mut after_call) && after_call == EXIT_THREAD)
+                if text.read_text(at, &mut after_call) && ends_thread(after_call))
     }
 
     /// The caller of a function without an FDE that the first function of the program or of a thread has called through a
@@ -395,7 +406,7 @@ impl Unwinder {
             }
             let (step, _) = self.step_at(cursor.address, text);
             if !self.is_sure(cursor.address, text) {
-                return false;
+                return self.is_first(&cursor, text);
             }
             match self.find_caller(&cursor, step, memory) {
                 Ok(caller) => cursor = caller,
