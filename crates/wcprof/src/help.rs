@@ -144,8 +144,13 @@ mod tests {
             .iter()
             .map(|sub| sub.get_name().to_owned())
             .collect();
-        let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/../wcprof-report/src");
-        let mut folders = vec![PathBuf::from(sources)];
+        let crates = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+        let mut folders = vec![
+            crates.join("wcprof-report/src"),
+            crates.join("wcprof-findings/src"),
+            crates.join("wcprof-findings/rules"),
+            crates.join("wcprof-doctor/src"),
+        ];
         let mut n_named = 0;
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(folder).unwrap() {
@@ -154,7 +159,8 @@ mod tests {
                     folders.push(path);
                     continue;
                 }
-                if path.extension().is_none_or(|extension| extension != "rs") {
+                let is_text = |extension| extension == "rs" || extension == "toml";
+                if !path.extension().is_some_and(is_text) {
                     continue;
                 }
                 let text = fs::read_to_string(&path).unwrap();
