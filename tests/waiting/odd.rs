@@ -74,6 +74,22 @@ pub(crate) fn fiber(engine: Engine) {
     }
 }
 
+/// Threads are queued inside a function whose frame is told by a register that calls do not preserve.
+pub(crate) fn queued_in_assembler(engine: Engine) {
+    if !engine.sees_running() {
+        return;
+    }
+    let target = RemoteProcess::start(&fixture("scratch_cfa.c", Variant::NoFramePointers));
+    let recording = Attach::new(engine, target.pid()).seconds(2.0).run();
+    recording.assert_sound(engine);
+    let thread = recording.folded().thread("s-spin");
+    for state in ["[on-cpu]", "[runnable]"] {
+        let thread = thread.states(&[state]).with_stack();
+        let whole = thread.chain(&["s_spin", "spin_outer", "cfa_in_r11"]);
+        assert!(whole.share_of(&thread) > 0.95, "{state}: {}", thread.show());
+    }
+}
+
 /// Code that a program made lies just where a file that is mapped beside it would have code.
 pub(crate) fn beside_a_file(engine: Engine) {
     if !engine.sees_running() {
