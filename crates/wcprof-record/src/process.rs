@@ -8,7 +8,7 @@ use wcprof_capture::StackBytes;
 use wcprof_host::{Liveness, SocketNames, Target, TargetError};
 use wcprof_trace::model::{Frame, FrameId, ModuleId, ProcessId};
 use wcprof_trace::{TraceError, TraceSink};
-use wcprof_types::{Avma, FrameAddress, Pid, RelativeAddress, UserRegs};
+use wcprof_types::{Avma, FrameAddress, Pid, RelativeAddress, ScratchRegs, UserRegs};
 use wcprof_unwind::{SplicedStack, StackCopy as Copy, Unwinder, UnwoundFrame, UnwoundStack};
 
 use crate::exited::ExitedCpu;
@@ -90,7 +90,11 @@ impl ProcessState {
     /// Where an unwinding from these registers begins, among those of all processes.
     pub(crate) fn begin(&mut self, regs: &UserRegs, replay: &mut Replay) -> Begin {
         let new = || replay.address_space();
-        (*self.address_space.get_or_insert_with(new), *regs)
+        let regs = UserRegs {
+            scratch: ScratchRegs::default(),
+            ..*regs
+        };
+        (*self.address_space.get_or_insert_with(new), regs)
     }
 
     /// The files of its modules; the recording goes on.

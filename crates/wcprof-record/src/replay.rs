@@ -1,5 +1,6 @@
 //! Remembers unwound stacks: an unwinding is a function of its registers and of the words it read,
-//! so where both are the same as before, so is the stack. Threads that come back to the same wait
+//! so where both are the same as before, so is the stack. Registers that calls do not preserve hold other values each time;
+//! stacks that they may have told are not remembered, so that the others need not compare them. Threads that come back to the same wait
 //! are the rule, and comparing some words is far cheaper than unwinding.
 
 use std::collections::HashMap;
@@ -36,7 +37,8 @@ impl Known {
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct AddressSpace(u64);
 
-/// Where an unwinding begins. Registers name thread and place: no two threads share a stack pointer.
+/// Where an unwinding begins: registers without those that calls do not preserve. They name thread and place: no two threads
+/// share a stack pointer.
 pub(crate) type Begin = (AddressSpace, UserRegs);
 
 /// Stacks of all processes by where they begin.

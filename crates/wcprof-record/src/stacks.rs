@@ -85,7 +85,7 @@ impl Stacks {
         }
         let stack = self.intern(root_first, end, sink)?;
         // One that was cut may get further with what is known of its frames by now.
-        if end != StackEnd::TooManyFrames {
+        if end != StackEnd::TooManyFrames && !self.unwound.used_scratch {
             self.replay.remember(&begin, &self.reads, stack, end);
         }
         let unwinding = Unwinding {

@@ -39,6 +39,8 @@ pub struct UnwoundStack {
     /// Steps that call frame information alone did not give: a saved `rbp` or a call found by search, or a
     /// frame pointer followed where no FDE covers the address. Each was checked.
     pub n_guessed: u32,
+    /// It may depend on registers that calls do not preserve.
+    pub used_scratch: bool,
 }
 
 impl Unwinder {
@@ -56,6 +58,7 @@ impl Unwinder {
     ) {
         stack.frames.clear();
         stack.n_guessed = 0;
+        stack.used_scratch = false;
         self.n_steps_left = MAX_STEPS;
         self.n_bytes_left = MAX_CFI_BYTES;
         memory.took_unsure();
@@ -91,6 +94,9 @@ impl Unwinder {
                 cursor.scratch = ScratchRegs::default();
             }
             scratch_of = module;
+            // Only rows that are not plain refer to them.
+            stack.used_scratch |=
+                matches!(step, Step::Own { .. }) && cursor.scratch != ScratchRegs::default();
             let mut next = self.find_caller(&cursor, step, memory);
             match next {
                 Err(Fault::NeedsBp) => {
