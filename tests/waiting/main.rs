@@ -15,6 +15,7 @@ mod jit;
 mod keep;
 mod kernel;
 mod layouts;
+mod leader;
 mod life;
 mod locks;
 mod many;
@@ -23,6 +24,7 @@ mod perf;
 mod said;
 mod silent;
 mod stacks;
+mod stopped;
 mod top;
 mod waits;
 
@@ -48,6 +50,12 @@ wcprof_testkit::engine_tests! {
         life::number_again: "Check that a thread which gets the number of one that has ended, and looks like it, is another one.",
         life::target_exits: "Check that the target's exit ends the recording and keeps it.",
         life::target_execs: "Check that an exec ends the recording and keeps it.",
+        leader::leader_has_ended: "Check a process whose main thread has ended: found, checked and recorded with names as any other.",
+        leader::leader_ends: "Check that a main thread which ends during the recording is seen no longer, and the others are.",
+        stopped::stopped_by_a_signal: "Check that a stop signal's time is stopped time, within two ticks of its borders, and no evidence of anything else.",
+        stopped::stopped_by_a_debugger: "Check the same of threads that a tracer stops.",
+        stopped::frozen_v1: "Check the same of a frozen control group of version 1.",
+        stopped::frozen_v2: "Check the same of a frozen control group of version 2.",
         many::several: "Check a recording of two processes: threads, names and weights of each.",
         many::crowd: "Check that a process of a thousand threads is seen whole, though not at one tick.",
         many::one_exits: "Check that a process which exits ends its own part alone.",

@@ -62,6 +62,7 @@ struct signal_struct {
 struct task_struct {
 	unsigned int __state;
 	unsigned int flags;
+	unsigned long jobctl;
 	/* An int before Linux 7. Unsigned: then the loader may read as many bytes as the kernel's has. */
 	unsigned int on_cpu;
 	struct sched_entity se;

@@ -20,6 +20,9 @@
 #define PF_USER_WORKER 0x4000
 #define PF_KTHREAD 0x200000
 
+/* include/linux/sched/jobctl.h; since 5.2 */
+#define JOBCTL_TRAP_FREEZE (1UL << 23)
+
 /* arch/x86/entry/syscalls/syscall_64.tbl */
 #define FUTEX_CALL 202
 
@@ -113,24 +116,32 @@ static __attribute__((always_inline)) u32 state_of(struct task_struct *task)
 	return ((struct task_struct___before_5_14 *)task)->state;
 }
 
+/*
+ * Whether the thread is on a CPU. Read before what changes when it leaves the CPU (counts, run time,
+ * state): a thread that is off-CPU has settled them, until it runs again and changes them. Read after
+ * them, one that leaves its CPU in between would look as if it had not run at all.
+ */
 static __attribute__((always_inline)) u32 on_cpu_of(struct task_struct *task)
 {
+	u32 on_cpu = task == bpf_get_current_task_btf();
+
 	if (field_exists(task->on_cpu))
-		return task->on_cpu;
-	return task == bpf_get_current_task_btf();
+		on_cpu = task->on_cpu;
+	barrier();
+	return on_cpu;
 }
 
 /* What changes while a thread lives. */
 static __attribute__((always_inline)) void observe(struct task_record *r, struct task_struct *task)
 {
-	r->status = 0;
-	r->state = state_of(task);
 	r->time = bpf_ktime_get_ns();
+	r->status = on_cpu_of(task) ? STATUS_ON_CPU : 0;
 	r->nvcsw = task->nvcsw;
 	r->nivcsw = task->nivcsw;
 	r->run_time = task->se.sum_exec_runtime;
-	if (on_cpu_of(task))
-		r->status |= STATUS_ON_CPU;
+	r->state = state_of(task);
+	if (task->jobctl & JOBCTL_TRAP_FREEZE)
+		r->status |= STATUS_FREEZER_TRAP;
 	if (field_exists(task->sched_info.last_queued)) {
 		r->status |= STATUS_HAS_QUEUE_TIME;
 		r->run_delay = task->sched_info.run_delay;
@@ -163,9 +174,11 @@ static __attribute__((always_inline)) void observe(struct task_record *r, struct
 /* Whether the thread was put on a CPU since `r`. */
 static __attribute__((always_inline)) int has_run(struct task_record *r, struct task_struct *task)
 {
+	if (on_cpu_of(task))
+		return 1;
 	if (field_exists(task->sched_info.pcount) && task->sched_info.pcount != r->pcount)
 		return 1;
-	return task->nvcsw != r->nvcsw || task->nivcsw != r->nivcsw || on_cpu_of(task);
+	return task->nvcsw != r->nvcsw || task->nivcsw != r->nivcsw;
 }
 
 /*
@@ -229,12 +242,12 @@ static __attribute__((always_inline)) void copy_kernel(struct task_record *r,
 static __attribute__((always_inline)) u32 is_unchanged(struct seen *seen, struct shared *s,
 						       struct task_struct *task)
 {
+	u32 on_cpu = on_cpu_of(task);
 	u32 state = state_of(task);
 	u64 differs = (seen->switches ^ (task->nvcsw + task->nivcsw)) |
 		      (seen->start_boottime ^ task->start_boottime) |
 		      (u32)(seen->host_tid ^ task->pid) | (seen->state ^ state) |
-		      (seen->generation ^ s->generation) | (task->flags & PF_EXITING) |
-		      on_cpu_of(task);
+		      (seen->generation ^ s->generation) | (task->flags & PF_EXITING) | on_cpu;
 
 	return (1 - IS_ZERO(state)) & IS_ZERO(differs | differs >> 32);
 }

@@ -15,6 +15,8 @@
 #define STATUS_HAS_QUEUE_TIME 4
 /* It ran each time its stack was copied. */
 #define STATUS_TORN 8
+/* Its control group (version 2) is frozen. */
+#define STATUS_FREEZER_TRAP 16
 
 /* The most bytes of a user stack, and of a kernel stack (64 return addresses), that are copied. */
 #define MAX_STACK 16384

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use wcprof_types::lock::FutexWords;
-use wcprof_types::{Avma, Sched, Tid, UserRegs, Wait};
+use wcprof_types::{Avma, Sched, StopCause, Tid, UserRegs, Wait};
 
 use crate::queue::Queued;
 use wcprof_host::Target;
@@ -109,6 +109,8 @@ pub struct ThreadTick {
     pub comm: Option<String>,
     /// Scheduler's view.
     pub sched: Sched,
+    /// What keeps it from running; only when blocked.
+    pub stop: Option<StopCause>,
     /// The kernel's counts of it.
     pub counters: ThreadCounters,
     /// Ticks this stands for.

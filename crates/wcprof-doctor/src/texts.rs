@@ -69,6 +69,7 @@ mod tests {
             include_str!("checks/placement.rs"),
             include_str!("checks/memory.rs"),
             include_str!("checks/limits.rs"),
+            include_str!("checks/stopped.rs"),
         ]
         .concat();
         for part in code.split("const ID_").skip(1) {

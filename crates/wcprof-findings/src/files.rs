@@ -27,7 +27,7 @@ pub(crate) fn files(
     for row in counted.iter().map(|c| c.row) {
         // Where threads wait for work says little.
         let wait = row.wait.map(|id| &profile.waits[id as usize]);
-        if let Some(wait) = wait.filter(|_| !row.state.is_idle())
+        if let Some(wait) = wait.filter(|_| row.state.is_active())
             && wait.fd.as_ref().is_some_and(is_shown)
         {
             let sum = sums.entry(file_text(wait, " on ")).or_default();

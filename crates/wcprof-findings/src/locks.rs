@@ -162,7 +162,7 @@ pub fn lock_report(profile: &Profile, rules: &RuleSet) -> LockReport {
     sites.sort_by_key(|site| Reverse(site.lost_ns));
     let known = || profile.locks.iter().filter(|row| row.holder.is_ok());
     let is_uncertain = |row: &&LockRow| row.holder.is_ok_and(|h| h.uncertain);
-    let rows = profile.rows.iter().filter(|row| !row.state.is_idle());
+    let rows = profile.rows.iter().filter(|row| row.state.is_active());
     LockReport {
         schema: "wcprof-locks",
         version: 1,

@@ -154,7 +154,7 @@ impl<'r> CompiledRule<'r> {
     /// Whether the time of a row counts; its thread is not looked at.
     pub(crate) fn test(&self, profile: &Profile, row: &Row) -> Option<Anchor> {
         let counts = match self.rule.matches.states.as_slice() {
-            [] => !row.state.is_idle(),
+            [] => row.state.is_active(),
             states => states.contains(&row.state),
         };
         if !counts {

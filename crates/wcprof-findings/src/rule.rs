@@ -288,7 +288,7 @@ impl Base {
     pub(crate) fn includes(self, state: State) -> bool {
         match self {
             Self::OnCpu => state == State::OnCpu,
-            Self::NonIdle => !state.is_idle(),
+            Self::NonIdle => state.is_active(),
             Self::Wall => true,
         }
     }

@@ -5,7 +5,7 @@ use std::fs;
 
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
 use wcprof_types::lock::is_wait;
-use wcprof_types::{Avma, FdKind, FdTarget, Pid, Wait};
+use wcprof_types::{Avma, FdKind, FdTarget, Tid, Wait};
 
 /// Descriptors whose files' types are remembered, and bytes of their names; beyond that the memory is emptied.
 const MAX_REMEMBERED: usize = 4096;
@@ -16,9 +16,8 @@ const MAX_PATH: usize = 4096;
 /// Waits of one process. A descriptor can be closed and given to another file at any time: what it
 /// refers to is read for each wait, and holds only for a thread that proves not to have run since
 /// it was seen in that wait. The caller asks for the proof ([`needs_proof`], [`unname`]).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct FdCache {
-    pid: Pid,
     /// Types of files, which cost another system call.
     files: HashMap<i32, FdTarget>,
     /// Of those that are remembered, or were.
@@ -26,17 +25,8 @@ pub struct FdCache {
 }
 
 impl FdCache {
-    /// Reads nothing yet.
-    pub fn new(pid: Pid) -> Self {
-        Self {
-            pid,
-            files: HashMap::new(),
-            n_name_bytes: 0,
-        }
-    }
-
     /// The wait of a thread blocked in system call `number` with `args`.
-    pub fn wait(&mut self, number: Option<u32>, args: [u64; 3]) -> Wait {
+    pub fn wait(&mut self, tid: Tid, number: Option<u32>, args: [u64; 3]) -> Wait {
         let Some(number) = number else {
             return Wait::default();
         };
@@ -47,7 +37,7 @@ impl FdCache {
                 kind: FdKind::Anon,
                 path: EPOLL.into(),
             }),
-            Takes::Any => Some(self.target(args[0] as i32)),
+            Takes::Any => Some(self.target(tid, args[0] as i32)),
         };
         Wait {
             syscall: Some(number),
@@ -59,11 +49,12 @@ impl FdCache {
             fd,
             futex: (call == libc::SYS_futex && is_wait(args[1] as u32)).then_some(Avma(args[0])),
             kernel: String::new(),
+            stop: None,
         }
     }
 
-    fn target(&mut self, fd: i32) -> FdTarget {
-        let link = read_link(self.pid, fd);
+    fn target(&mut self, tid: Tid, fd: i32) -> FdTarget {
+        let link = read_link(tid, fd);
         if let (Some(known), Some(link)) = (self.files.get(&fd), &link)
             && known.path == *link
         {
@@ -73,7 +64,7 @@ impl FdCache {
             self.files.clear();
             self.n_name_bytes = 0;
         }
-        let target = target_of(self.pid, fd, link);
+        let target = target_of(tid, fd, link);
         self.n_name_bytes += target.path.len();
         let before = self.files.insert(fd, target.clone());
         self.n_name_bytes -= before.map_or(0, |before| before.path.len());
@@ -138,7 +129,7 @@ fn takes_fd(call: i64) -> Takes {
 }
 
 /// What a descriptor's link names, and the file's type; nothing of the target is opened.
-fn target_of(pid: Pid, fd: i32, link: Option<String>) -> FdTarget {
+fn target_of(tid: Tid, fd: i32, link: Option<String>) -> FdTarget {
     let name = link.unwrap_or_default();
     let (kind, path) = match name.split_once(':') {
         Some(("socket", _)) => (FdKind::Socket, name.as_str()),
@@ -149,7 +140,7 @@ fn target_of(pid: Pid, fd: i32, link: Option<String>) -> FdTarget {
         _ => {
             // What the kernel knows already: a network file system is not asked.
             let flags = AtFlags::STATX_DONT_SYNC;
-            let stat = statx(CWD, link_of(pid, fd), flags, StatxFlags::TYPE);
+            let stat = statx(CWD, link_of(tid, fd), flags, StatxFlags::TYPE);
             let kind = stat.map_or(FdKind::Unknown, |stat| kind_of(stat.stx_mode));
             (kind, name.as_str())
         }
@@ -160,12 +151,13 @@ fn target_of(pid: Pid, fd: i32, link: Option<String>) -> FdTarget {
     }
 }
 
-fn link_of(pid: Pid, fd: i32) -> String {
-    format!("/proc/{pid}/fd/{fd}")
+/// By the thread's own folder: that of a process has no files once its main thread has ended.
+fn link_of(tid: Tid, fd: i32) -> String {
+    format!("/proc/{tid}/fd/{fd}")
 }
 
-fn read_link(pid: Pid, fd: i32) -> Option<String> {
-    let name = fs::read_link(link_of(pid, fd)).ok()?;
+fn read_link(tid: Tid, fd: i32) -> Option<String> {
+    let name = fs::read_link(link_of(tid, fd)).ok()?;
     Some(name.to_string_lossy().into_owned())
 }
 
@@ -190,11 +182,11 @@ mod tests {
     /// Check files of several kinds that this process has open.
     #[test]
     fn kinds() {
-        let me = Pid(std::process::id() as i32);
+        let me = Tid(std::process::id() as i32);
         let file = tempfile::NamedTempFile::new().unwrap();
         let null = fs::File::open("/dev/null").unwrap();
         let (socket, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
-        let read_target = |pid, fd| target_of(pid, fd, read_link(pid, fd));
+        let read_target = |tid, fd| target_of(tid, fd, read_link(tid, fd));
         let regular = read_target(me, file.as_raw_fd());
         assert_eq!(regular.kind, FdKind::Regular);
         assert_eq!(regular.path, file.path().to_string_lossy());
@@ -211,14 +203,14 @@ mod tests {
     /// Check that a descriptor which is given to another file is noticed at once.
     #[test]
     fn reused() {
-        let me = Pid(std::process::id() as i32);
-        let mut cache = FdCache::new(me);
+        let me = Tid(std::process::id() as i32);
+        let mut cache = FdCache::default();
         let first = tempfile::NamedTempFile::new().unwrap();
         let fd = first.as_raw_fd();
-        assert_eq!(cache.target(fd).path, first.path().to_string_lossy());
+        assert_eq!(cache.target(me, fd).path, first.path().to_string_lossy());
         let moved = first.path().with_extension("moved");
         fs::rename(first.path(), &moved).unwrap();
-        assert_eq!(cache.target(fd).path, moved.to_string_lossy());
+        assert_eq!(cache.target(me, fd).path, moved.to_string_lossy());
         fs::rename(&moved, first.path()).unwrap();
     }
 
@@ -226,21 +218,26 @@ mod tests {
     /// operation.
     #[test]
     fn waits() {
-        let mut cache = FdCache::new(Pid(std::process::id() as i32));
-        let futex = cache.wait(Some(libc::SYS_futex as u32), [0x7f00, 137, 2]);
+        let me = Tid(std::process::id() as i32);
+        let mut cache = FdCache::default();
+        let futex = cache.wait(me, Some(libc::SYS_futex as u32), [0x7f00, 137, 2]);
         assert_eq!((futex.op, &futex.fd), (137, &None));
         assert_eq!(futex.futex, Some(Avma(0x7f00)));
-        assert_eq!(cache.wait(None, [0; 3]), Wait::default());
-        let sleep = cache.wait(Some(libc::SYS_clock_nanosleep as u32), [0; 3]);
+        assert_eq!(cache.wait(me, None, [0; 3]), Wait::default());
+        let sleep = cache.wait(me, Some(libc::SYS_clock_nanosleep as u32), [0; 3]);
         assert_eq!(sleep.fd, None);
-        let epoll = cache.wait(Some(libc::SYS_epoll_wait as u32), [u64::MAX; 3]);
+        let epoll = cache.wait(me, Some(libc::SYS_epoll_wait as u32), [u64::MAX; 3]);
         assert_eq!(
             epoll.fd.as_ref().map(|fd| fd.path.as_str()),
             Some("[eventpoll]")
         );
         assert!(!needs_proof(&epoll) && !needs_proof(&sleep));
         let file = fs::File::open("/dev/null").unwrap();
-        let mut read = cache.wait(Some(libc::SYS_read as u32), [file.as_raw_fd() as u64; 3]);
+        let mut read = cache.wait(
+            me,
+            Some(libc::SYS_read as u32),
+            [file.as_raw_fd() as u64; 3],
+        );
         assert!(needs_proof(&read));
         unname(&mut read);
         let fd = read.fd.unwrap();

@@ -12,6 +12,7 @@ use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use wcprof_types::{Avma, Mapping, Pid};
 
 use crate::deadline::{Awaited, with_deadline};
+use crate::procfs::live_task;
 
 /// Where reading can be tried: memory that no file backs. (The first page of `[vvar]` may belong to no process.)
 pub fn readable_address(mappings: &[Mapping]) -> Option<Avma> {
@@ -48,10 +49,21 @@ pub fn read_memory_now(pid: Pid, address: Avma, out: &mut [u8]) -> Result<usize,
         base: address.0 as usize,
         len: out.len(),
     };
-    let pid = nix::unistd::Pid::from_raw(pid.0);
-    match process_vm_readv(pid, &mut [IoSliceMut::new(out)], &[remote]) {
+    let mut read = |task: Pid| {
+        let task = nix::unistd::Pid::from_raw(task.0);
+        process_vm_readv(task, &mut [IoSliceMut::new(out)], &[remote])
+    };
+    match read(pid) {
         // Not even the first byte is mapped.
         Err(Errno::EFAULT) => Ok(0),
+        // A main thread that has ended has no memory any more.
+        Err(Errno::ESRCH) => match live_task(pid).filter(|&task| task != pid) {
+            Some(task) => read(task).or_else(|error| match error {
+                Errno::EFAULT => Ok(0),
+                error => Err(error),
+            }),
+            None => Err(Errno::ESRCH),
+        },
         read => read,
     }
 }

@@ -7,7 +7,9 @@ use globset::GlobMatcher;
 use wcprof_types::{Pid, osd_id, program_name, vm_name};
 
 use crate::front;
-use crate::procfs::{cgroups, list_processes, parse_stat, read_text};
+use crate::procfs::{
+    cgroups, list_processes, live_folder, live_task, parse_stat, read_file, read_text,
+};
 use crate::target::read_args;
 
 /// Where control groups are mounted.
@@ -105,10 +107,10 @@ pub fn pids() -> Vec<i32> {
 pub fn candidate(pid: i32) -> Option<Candidate> {
     let text = |name: &str| read_text(Pid(pid), name).unwrap_or_default();
     let stat = parse_stat(&text("stat"))?;
-    if stat.is_kernel_thread() || matches!(stat.state, 'Z' | 'X') {
+    if stat.is_kernel_thread() || (stat.has_ended() && live_task(Pid(pid)).is_none()) {
         return None;
     }
-    let groups = text("cgroup");
+    let groups = read_file(format!("{}/cgroup", live_folder(Pid(pid)))).unwrap_or_default();
     Some(Candidate {
         pid: Pid(pid),
         parent: Pid(stat.parent),

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use wcprof_types::Pid;
 
-use crate::procfs::open;
+use crate::procfs::{live_folder, open};
 
 /// Bytes read of one table.
 const MAX_BYTES: u64 = 16 << 20;
@@ -89,7 +89,7 @@ impl SocketNames {
 
 /// The lines of a table, until `each` gives false. A table that cannot be read has none.
 fn for_each_line(pid: Pid, table: &str, mut each: impl FnMut(&str) -> bool) {
-    let Ok(file) = open(format!("/proc/{pid}/net/{table}")) else {
+    let Ok(file) = open(format!("{}/net/{table}", live_folder(pid))) else {
         return;
     };
     let mut lines = BufReader::with_capacity(1 << 16, file.take(MAX_BYTES));
@@ -108,7 +108,7 @@ fn for_each_line(pid: Pid, table: &str, mut each: impl FnMut(&str) -> bool) {
 /// When its descriptors may not be read.
 pub(crate) fn listening_paths(pid: Pid) -> io::Result<Vec<String>> {
     let mut own = HashSet::new();
-    for entry in fs::read_dir(format!("/proc/{pid}/fd"))? {
+    for entry in fs::read_dir(format!("{}/fd", live_folder(pid)))? {
         let link = entry.and_then(|entry| fs::read_link(entry.path()));
         // One that was closed meanwhile.
         let Ok(link) = link else { continue };

@@ -11,8 +11,8 @@ use wcprof_types::{Pid, process_title, redact_args};
 use crate::clock::process_cpu_ns;
 use crate::deadline::{Awaited, with_deadline};
 use crate::procfs::{
-    Mappings, TaskStat, cgroups, list_processes, parse_stat, read_bytes, read_file, read_mappings,
-    read_status, read_text,
+    Mappings, TaskStat, cgroups, list_processes, live_folder, live_task, parse_stat, read_bytes,
+    read_file, read_mappings, read_status, read_text,
 };
 
 /// Why a process cannot be a target.
@@ -187,7 +187,7 @@ impl Target {
         if stat.is_kernel_thread() {
             return Err(TargetError::KernelThread(pid));
         }
-        if matches!(stat.state, 'Z' | 'X') {
+        if live_task(pid).is_none() {
             return Err(TargetError::Zombie(pid));
         }
         let pidfd = open_pidfd(pid)
@@ -211,7 +211,8 @@ impl Target {
 
     /// By the vector that the kernel gave the program: opening the program's file may wait for its server.
     fn refuse_32_bit(&self) -> Result<(), TargetError> {
-        let vector = read_bytes(format!("/proc/{}/auxv", self.pid), 4096).unwrap_or_default();
+        let vector =
+            read_bytes(format!("{}/auxv", live_folder(self.pid)), 4096).unwrap_or_default();
         match is_32_bit(&vector) {
             true => Err(TargetError::ThirtyTwoBit(self.pid)),
             false => Ok(()),
@@ -258,7 +259,8 @@ impl Target {
     /// that of the unified hierarchy, or where the process is in its root (or there is none) the
     /// longest of the others; empty when it cannot be read.
     pub fn cgroup(&self) -> String {
-        cgroup_path(&read_text(self.pid, "cgroup").unwrap_or_default()).to_owned()
+        let groups = read_file(format!("{}/cgroup", live_folder(self.pid)));
+        cgroup_path(&groups.unwrap_or_default()).to_owned()
     }
 
     /// Its mappings. Another thread waits for their lock, which the target can hold for ever.
@@ -337,7 +339,8 @@ fn read_stat(pid: Pid) -> Result<TaskStat, TargetError> {
 /// The arguments of a process, secrets among them; at most 64 KiB. None when they cannot be read. Another thread
 /// waits for the lock of its memory, which it can hold for ever.
 pub(crate) fn read_args(pid: Pid) -> Vec<String> {
-    let read = with_deadline(Awaited::Lock(pid), move || read_text(pid, "cmdline").ok());
+    let read = move || read_file(format!("{}/cmdline", live_folder(pid))).ok();
+    let read = with_deadline(Awaited::Lock(pid), read);
     split_args(&read.flatten().unwrap_or_default())
 }
 

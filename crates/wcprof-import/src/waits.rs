@@ -65,6 +65,7 @@ fn wait_of_leaf(name: &str) -> Option<Wait> {
         0
     };
     Some(Wait {
+        stop: None,
         syscall: Some(*number),
         op,
         fd: None,

@@ -45,15 +45,16 @@ impl<'r> Classifier<'r> {
     /// The state, and why it is that. A wait that is idle by the default table alone, which does not
     /// know the program, has [`Reason::NoDispatchLoop`] until its pool's stacks show one.
     pub(crate) fn state(&mut self, subject: &Subject<'_>) -> (State, Reason) {
-        let running = match subject.raw {
+        let is_stopped = subject.wait.is_some_and(|wait| wait.stop.is_some());
+        let by_kernel = match subject.raw {
             ThreadState::OnCpu => Some(State::OnCpu),
             ThreadState::Guest => Some(State::Guest),
             ThreadState::Runnable => Some(State::Runnable),
             ThreadState::StealIrq => Some(State::StealIrq),
             ThreadState::Unknown | ThreadState::Other(_) => Some(State::Unknown),
-            ThreadState::Blocked => None,
+            ThreadState::Blocked => is_stopped.then_some(State::Stopped),
         };
-        if let Some(state) = running {
+        if let Some(state) = by_kernel {
             return (state, Reason::Kernel);
         }
         let rules = self.rules;

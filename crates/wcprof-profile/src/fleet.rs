@@ -160,7 +160,7 @@ impl From<Key<'_>> for Figure {
 
 /// What a row counts for: its state, and what it works on or which lock it waits for.
 fn keys<'a>(row: &Row, subjects: &Subjects<'a>) -> Vec<Key<'a>> {
-    if row.state.is_idle() || row.state == State::Unknown {
+    if !row.state.is_active() || row.state == State::Unknown {
         return Vec::new();
     }
     let subject = subjects.of(row).map(|subject| match subject {
@@ -183,7 +183,7 @@ impl<'a> Sums<'a> {
     fn add(&mut self, member: usize, keys: &[Key<'a>], row: &Row, course: &Course) {
         let (observed, non_idle) = self.observed.entry(member).or_default();
         observed.add(row, course);
-        if !row.state.is_idle() {
+        if row.state.is_active() {
             *non_idle = non_idle.saturating_add(row.weight);
         }
         for key in keys {

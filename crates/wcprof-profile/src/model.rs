@@ -44,11 +44,14 @@ pub enum State {
     /// `[place-unknown]`: it waits in a way in which threads wait for work, but nothing shows whether
     /// it does: its pool hardly ran.
     PlaceUnknown,
+    /// `[stopped]`: the kernel does not let it run until somebody lets it go on, whatever it did before: a
+    /// stop signal, a frozen control group, a debugger, a core dump.
+    Stopped,
 }
 
 impl State {
     /// Every value, in declaration order; `state as usize` is its place here.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::OnCpu,
         Self::Guest,
         Self::Runnable,
@@ -62,6 +65,7 @@ impl State {
         Self::Unknown,
         Self::Throttle,
         Self::PlaceUnknown,
+        Self::Stopped,
     ];
 
     /// Its name, as in `[on-cpu]` without the brackets.
@@ -85,6 +89,7 @@ impl State {
             Self::Blocked => "[blocked]",
             Self::StealIrq => "[steal/irq]",
             Self::Unknown => "[unknown]",
+            Self::Stopped => "[stopped]",
         }
     }
 
@@ -99,6 +104,11 @@ impl State {
     /// In a wait for work, or in what looks like one.
     pub fn is_idle(self) -> bool {
         matches!(self, Self::Idle | Self::PlaceUnknown)
+    }
+
+    /// Neither idle nor stopped: what the program itself does or waits for.
+    pub fn is_active(self) -> bool {
+        !self.is_idle() && self != Self::Stopped
     }
 }
 
@@ -152,7 +162,7 @@ impl std::str::FromStr for State {
 /// A name that is no [`State`].
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "unknown state {0:?} (known: on-cpu, guest, runnable, lock, disk, net, sleep, idle, blocked, steal/irq, unknown, throttle, place-unknown)"
+    "unknown state {0:?} (known: on-cpu, guest, runnable, lock, disk, net, sleep, idle, blocked, steal/irq, unknown, throttle, place-unknown, stopped)"
 )]
 pub struct UnknownState(pub String);
 

@@ -120,7 +120,7 @@ impl Cost {
             State::Lock => &mut self.lock_us,
             State::Disk => &mut self.disk_us,
             State::Net | State::Throttle | State::Sleep | State::Blocked => &mut self.other_us,
-            State::Idle | State::PlaceUnknown | State::Unknown => return,
+            State::Idle | State::PlaceUnknown | State::Unknown | State::Stopped => return,
         };
         *sum += us;
     }

@@ -197,9 +197,11 @@ impl<'a> Rows<'a> {
             pools.entry(self.threads[row.thread].pool).or_default();
         }
         for (at, row) in self.rows.values().enumerate() {
-            if !matches!(row.state, State::StealIrq | State::Unknown | State::Idle)
-                && let Some(rows) = pools.get_mut(&self.threads[row.thread].pool)
-            {
+            let is_idle_or_none = matches!(
+                row.state,
+                State::StealIrq | State::Unknown | State::Idle | State::Stopped
+            );
+            if !is_idle_or_none && let Some(rows) = pools.get_mut(&self.threads[row.thread].pool) {
                 rows.push(at);
             }
         }

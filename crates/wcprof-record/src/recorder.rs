@@ -16,7 +16,7 @@ use wcprof_host::procfs::own_rss;
 use wcprof_host::{Target, work_cpu_ns};
 use wcprof_trace::model::{Header, LockLook, ProcessEnd, Span, StackId, Stats, ThreadId, WaitId};
 use wcprof_trace::{TraceError, TraceSink, TraceWriter};
-use wcprof_types::{FdKind, Sched, StackEnd, ThreadState as State, Tid, TimeNs, Wait};
+use wcprof_types::{FdKind, Sched, StackEnd, StopCause, ThreadState as State, Tid, TimeNs, Wait};
 
 use crate::counters::CounterIds;
 use crate::exited::ExitedCpu;
@@ -617,14 +617,24 @@ impl<S: TraceSink> Recorder<S> {
             .stacks
             .add_kernel(stack, &tick.kernel, stacks, writer)?;
         let wait = match &tick.wait {
-            Some(wait) if tick.sched == Sched::Blocked => Some(self.wait(tick.target, wait)?),
+            Some(wait) if tick.sched == Sched::Blocked => {
+                Some(self.wait(tick.target, wait, tick.stop)?)
+            }
             _ => None,
         };
         Ok(Some((Some(stack), wait)))
     }
 
-    fn wait(&mut self, target: TargetId, wait: &Wait) -> Result<WaitId, TraceError> {
-        let mut wait = wait.clone();
+    fn wait(
+        &mut self,
+        target: TargetId,
+        wait: &Wait,
+        stop: Option<StopCause>,
+    ) -> Result<WaitId, TraceError> {
+        let mut wait = Wait {
+            stop,
+            ..wait.clone()
+        };
         if let Some(process) = self.processes.get_mut(target) {
             wait.futex = wait.futex.and_then(|at| process.locks.address(at));
             if let Some(fd) = &mut wait.fd

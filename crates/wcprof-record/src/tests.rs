@@ -33,6 +33,7 @@ fn tick(target: u32, time: u64, since: Option<u64>, run_ns: u64) -> ThreadTick {
         since: since.map(Since::Birth),
         comm: since.map(|_| "worker".to_owned()),
         sched: Sched::OnCpu,
+        stop: None,
         counters: ThreadCounters {
             switches: 1,
             run_ns,

@@ -47,6 +47,7 @@ impl ThreadState {
                 time: born.clamp(begin, tick.time),
                 // It may have waited since, but not before.
                 sched: Sched::Running,
+                stopped: false,
                 switches: tick.counters.switches.wrapping_sub(1),
                 voluntary: tick.counters.voluntary.map(|_| 0),
                 run_ns: 0,
@@ -164,6 +165,7 @@ fn observation(tick: &ThreadTick, place: Option<Place>) -> Observation<Place> {
     Observation {
         time: tick.time,
         sched: tick.sched,
+        stopped: tick.stop.is_some(),
         switches: tick.counters.switches,
         voluntary: tick.counters.voluntary,
         run_ns: tick.counters.run_ns,

@@ -7,6 +7,8 @@ use wcprof_profile::model::{FunctionId, Profile, State, process_names};
 use wcprof_text::{and_more, count, duration, percent, terminal_name};
 use wcprof_types::StackEnd;
 
+use crate::stopped::{Stopped, stopped};
+
 /// What was recorded, where the threads' time went, and what is missing.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Headline<'p> {
@@ -21,6 +23,8 @@ pub struct Headline<'p> {
     pub(crate) n_timer_samples: u64,
     /// All threads' time by state, ns, in the order of [`State::ALL`].
     pub(crate) states: [u64; State::ALL.len()],
+    /// Which processes could not run for a time because somebody stopped them.
+    pub(crate) stopped: Vec<Stopped>,
     /// What is missing.
     pub losses: Losses,
 }
@@ -87,6 +91,7 @@ impl<'p> Headline<'p> {
             n_timer_samples: stats.n_timer_samples,
             n_samples: stats.n_observations.saturating_add(stats.n_timer_samples),
             states,
+            stopped: stopped(profile),
             losses: Losses::new(profile),
         }
     }
@@ -145,7 +150,11 @@ impl<'p> Headline<'p> {
             let (from, to) = (duration(from), duration(to));
             out += &format!("window: {from} to {to}; what is missing is of the whole recording\n");
         }
-        out + &self.shares()
+        out += &self.shares();
+        self.stopped
+            .iter()
+            .for_each(|stopped| out += &format!("{}\n", stopped.text()));
+        out
     }
 
     /// Whether the recording can be relied on, in a line: what is missing, and what wcprof took.
@@ -241,6 +250,7 @@ impl<'p> Headline<'p> {
             State::Guest,
             State::StealIrq,
             State::Unknown,
+            State::Stopped,
         ];
         let rare = rare.into_iter();
         let rare = rare.filter(seen).map(|state| share(state.name(), state));

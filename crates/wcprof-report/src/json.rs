@@ -11,6 +11,7 @@ use wcprof_text::printable_json;
 
 use crate::group::group_name;
 use crate::headline::Headline;
+use crate::stopped::Stopped;
 
 /// Version of the schema. It grows when a field changes its meaning or goes; new fields may appear
 /// without.
@@ -85,6 +86,7 @@ fn headline(profile: &Profile) -> Value {
         State::Runnable,
         State::Idle,
         State::PlaceUnknown,
+        State::Stopped,
     ]
     .map(|s| (s.name(), h.share(s)));
     let mut share_percent = BTreeMap::from(shares);
@@ -106,6 +108,7 @@ fn headline(profile: &Profile) -> Value {
         "observed_ns": h.observed_ns(),
         "states_ns": states(&h.states),
         "share_percent": share_percent,
+        "stopped": h.stopped.iter().map(Stopped::json).collect::<Vec<_>>(),
         "n_torn": losses.n_torn,
         "n_late": losses.n_late,
         "n_lost": losses.n_lost,

@@ -40,6 +40,7 @@ mod overview;
 mod per_operation;
 mod short;
 mod spans;
+mod stopped;
 mod svg;
 mod text;
 mod uwpmp;

@@ -131,6 +131,7 @@ impl Overview<'_> {
             ("asleep {}", &[State::Sleep]),
             ("other waits {}", &[State::Blocked]),
             ("perhaps waits for work {}", &[State::PlaceUnknown]),
+            ("stopped {}", &[State::Stopped]),
         ] {
             if of(states) >= MIN_SHOWN {
                 shares.push(what.replace("{}", &format!("{:.2}", of(states))));
@@ -138,6 +139,9 @@ impl Overview<'_> {
         }
         let mut lines = vec![vec![(Style::Heading, recorded)]];
         lines.extend(self.wrapped(&shares.join(" | ")));
+        for stopped in &headline.stopped {
+            lines.extend(self.wrapped(&stopped.text()));
+        }
         for (class, counted) in counted_by_class(profile) {
             let text = format!("{}: {}", terminal_name(class), counted_text(&counted));
             lines.extend(self.wrapped(&text));

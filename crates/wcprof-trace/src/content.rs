@@ -1,6 +1,6 @@
 //! Sections of blocks to tables and spans. What a section refers to must have come before.
 
-use wcprof_types::{FdKind, StackEnd, Wait};
+use wcprof_types::{FdKind, StackEnd, StopCause, Wait};
 
 use crate::error::Malformed;
 use crate::format::codec::{Codec, Entries, Sizes, read_all};
@@ -154,7 +154,9 @@ impl Content {
         let ends = ends.filter(|end| matches!(end, StackEnd::Other(_)));
         let kinds = t.waits.iter().filter_map(|wait| wait.fd.as_ref());
         let kinds = kinds.filter(|fd| matches!(fd.kind, FdKind::Other(_)));
-        let n_codes = ends.count() + kinds.count();
+        let stops = t.waits.iter().filter_map(|wait| wait.stop);
+        let stops = stops.filter(|stop| matches!(stop, StopCause::Other(_)));
+        let n_codes = ends.count() + kinds.count() + stops.count();
         t.origins.unread.n_unknown =
             self.entries.n_unknown + self.summary.n_unknown + n_codes as u64;
     }

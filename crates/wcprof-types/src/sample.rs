@@ -58,6 +58,49 @@ pub struct Wait {
     /// Innermost kernel function of the wait (`/proc/PID/task/TID/stack` or `wchan`), read for
     /// threads without a user stack; empty otherwise.
     pub kernel: String,
+    /// What keeps the thread from running, whatever it waited for before; `None`: nothing.
+    pub stop: Option<StopCause>,
+}
+
+/// Why the kernel does not let a thread run until somebody lets it go on.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum StopCause {
+    /// A stop signal: `SIGSTOP`, `SIGTSTP`, `SIGTTIN`, `SIGTTOU` (state `T`).
+    Signal,
+    /// Its control group is frozen.
+    Freezer,
+    /// A tracer: a debugger, strace (state `t`).
+    Debugger,
+    /// The kernel writes a core dump of its process.
+    CoreDump,
+    /// One that only a newer wcprof knows, by its code in the trace.
+    Other(u8),
+}
+
+codes!(StopCause, 4, [Signal, Freezer, Debugger, CoreDump]);
+
+impl StopCause {
+    /// Its short name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Signal => "signal",
+            Self::Freezer => "freezer",
+            Self::Debugger => "debugger",
+            Self::CoreDump => "core-dump",
+            Self::Other(_) => "unknown",
+        }
+    }
+
+    /// Who stops the thread, as in `stopped by a stop signal`.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Signal => "by a stop signal (SIGSTOP or SIGTSTP)",
+            Self::Freezer => "by the cgroup freezer",
+            Self::Debugger => "by a debugger (ptrace)",
+            Self::CoreDump => "by a core dump that is being written",
+            Self::Other(_) => "for a reason that this wcprof does not know",
+        }
+    }
 }
 
 /// What a file descriptor refers to.

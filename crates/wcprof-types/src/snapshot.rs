@@ -165,6 +165,9 @@ pub struct ThreadSetup {
     pub comm: String,
     /// CPUs it may run on, as a list (`0-3,8`).
     pub cpus: String,
+    /// What stops it, by [`StopCause::name`](crate::StopCause::name).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop: Option<String>,
     /// CPU it ran on last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_cpu: Option<u32>,

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use thiserror::Error;
-use wcprof_types::{Avma, ScratchRegs, UserRegs};
+use wcprof_types::{Avma, ScratchRegs, StopCause, UserRegs};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Most processes at once: the size of the programs' maps.
@@ -15,12 +15,26 @@ const STATUS_ON_CPU: u16 = 1;
 const STATUS_IS_USER: u16 = 2;
 const STATUS_HAS_QUEUE_TIME: u16 = 4;
 const STATUS_TORN: u16 = 8;
+const STATUS_FREEZER_TRAP: u16 = 16;
+
+/// Bits of [`TaskRecord::state`] (`include/linux/sched.h`): interruptible, uninterruptible, stopped, traced, frozen (since
+/// Linux 6.1).
+const TASK_INTERRUPTIBLE: u32 = 0x1;
+const TASK_UNINTERRUPTIBLE: u32 = 0x2;
+const TASK_STOPPED: u32 = 0x4;
+const TASK_TRACED: u32 = 0x8;
+const TASK_FROZEN: u32 = 0x8000;
 
 /// `PF_*` bits of [`TaskRecord::flags`] (`include/linux/sched.h`).
 const PF_EXITING: u32 = 0x4;
 /// An io_uring worker, and (since Linux 6.4) a vhost or io_uring worker: both have no user stack.
 const PF_IO_WORKER: u32 = 0x10;
 const PF_USER_WORKER: u32 = 0x4000;
+/// Waits until a core dump is written, and writes it.
+const PF_POSTCOREDUMP: u32 = 0x8;
+const PF_DUMPCORE: u32 = 0x200;
+/// In the refrigerator of the freezer; before Linux 6.1.
+const PF_FROZEN: u32 = 0x1_0000;
 
 /// One thread at one time. Copies of its user stack, then of its kernel stack, follow in the bytes.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Copy, Clone, PartialEq, Eq, Debug)]
@@ -110,6 +124,25 @@ impl TaskRecord {
     /// The thread ran each time its stack was copied, so there is no copy.
     pub(crate) fn is_torn(&self) -> bool {
         self.status & STATUS_TORN != 0
+    }
+
+    /// What keeps it from running.
+    pub(crate) fn stop(&self) -> Option<StopCause> {
+        let waits = |bit| self.state & bit != 0;
+        let has = |flag| self.flags & flag != 0;
+        match () {
+            () if !self.is_blocked() => None,
+            () if has(PF_DUMPCORE) => Some(StopCause::CoreDump),
+            () if has(PF_POSTCOREDUMP) && waits(TASK_UNINTERRUPTIBLE) => Some(StopCause::CoreDump),
+            () if waits(TASK_FROZEN) || has(PF_FROZEN) => Some(StopCause::Freezer),
+            () if waits(TASK_TRACED) => Some(StopCause::Debugger),
+            () if waits(TASK_STOPPED) => Some(StopCause::Signal),
+            // One that waits for a disk is frozen only after that.
+            () if self.status & STATUS_FREEZER_TRAP != 0 && waits(TASK_INTERRUPTIBLE) => {
+                Some(StopCause::Freezer)
+            }
+            () => None,
+        }
     }
 
     /// Number of the system call that it is in; `None` outside of one (interrupt, page fault).

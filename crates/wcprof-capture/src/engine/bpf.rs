@@ -109,8 +109,8 @@ impl BpfSnapshots {
                 number: task.syscall(),
                 args: [task.di, task.si, task.dx],
             }),
+            stop: task.stop(),
             regs: regs.filter(|_| !kernel_side),
-            kernel_side,
             stack: match (task.is_torn(), stack.is_empty()) {
                 (true, _) => SnapshotStack::Torn,
                 (false, true) => SnapshotStack::None,
@@ -121,6 +121,7 @@ impl BpfSnapshots {
                 started: task.start_boottime.saturating_sub(self.boot_offset),
                 comm: Some(Comm(task.comm)),
                 exec_id: u64::from(task.exec_id) + 1,
+                kernel_side,
                 host_tid: Some(task.host_tid),
             },
         }

@@ -1,13 +1,13 @@
-//! Snapshots from `/proc`: `schedstat` for the counters, `syscall` for the state and, of blocked
-//! threads, the instruction and stack pointer. Two files a thread are held open while descriptors
-//! last; those of further threads are opened at each tick.
+//! Snapshots from `/proc`: `schedstat` for the counters, `stat` for the state and what stops a thread, and `syscall`
+//! for the instruction and stack pointer of a thread that ran and is blocked. Their files are held open while
+//! descriptors last; those of further threads are opened at each tick.
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
-use wcprof_types::{Pid, Sched, Tid};
+use wcprof_types::{Pid, Sched, StopCause, Tid, UserRegs};
 
 use super::snapshot::{
     Comm, InSyscall, SnapshotError, SnapshotSet, SnapshotStack, Snapshots, ThreadInfo,
@@ -17,8 +17,9 @@ use crate::batch::{TargetId, ThreadCounters};
 use crate::sampler::Pulse;
 use wcprof_host::clock::{boot_offset_ns, monotonic_ns};
 use wcprof_host::procfs::{
-    SchedStat, SyscallState, TaskStat, line_buffer, list_threads, open, parse_schedstat,
-    parse_stat, parse_syscall, read_file, read_line, thread_name,
+    SchedStat, SyscallState, TaskStat, has_ended, line_buffer, list_threads, open, parse_schedstat,
+    parse_stat, parse_syscall, parse_task_state, read_file, read_line_bytes, stop_cause,
+    thread_name,
 };
 
 /// A thread's name is read again this often.
@@ -28,8 +29,8 @@ const NAME_NS: u64 = 1_000_000_000;
 const YOUNG_NAME_NS: u64 = 10_000_000;
 /// `/proc/PID/stat` counts in `USER_HZ`, 100 on every Linux.
 const TICK_NS: u64 = 10_000_000;
-/// Files of a thread that are read at each tick.
-const FILES: [&str; 2] = ["schedstat", "syscall"];
+/// Files of a thread that are read at each tick; the last one only after it ran.
+const FILES: [&str; 3] = ["schedstat", "stat", "syscall"];
 
 #[derive(Debug)]
 pub(crate) struct ProcfsSnapshots {
@@ -52,7 +53,7 @@ struct Files {
     dir: String,
     /// Those of [`FILES`], where descriptors are left. They are of this thread for ever; those that are opened again
     /// can be of a later one with its number.
-    held: Option<[File; 2]>,
+    held: Option<[File; FILES.len()]>,
     /// As the kernel gives it, and `CLOCK_MONOTONIC` ns.
     start_ticks: u64,
     started: u64,
@@ -60,6 +61,19 @@ struct Files {
     /// When its name is to be read next, and how long after that again.
     name_due: u64,
     name_wait: u64,
+    /// It was blocked when it was last looked at.
+    last: Option<BlockedLook>,
+}
+
+/// What was seen of a blocked thread.
+#[derive(Copy, Clone, Debug)]
+struct BlockedLook {
+    n_runs: u64,
+    /// Its state letter in `stat`.
+    state: char,
+    syscall: InSyscall,
+    regs: UserRegs,
+    stop: Option<StopCause>,
 }
 
 impl ProcfsSnapshots {
@@ -88,10 +102,13 @@ impl ProcfsSnapshots {
         let Some(stat) = stat_of(&dir)? else {
             return Ok(None);
         };
+        if stat.has_ended() {
+            return Ok(None);
+        }
         let mut held = None;
         if self.n_held + FILES.len() <= self.max_held {
             let open = |name| open(format!("{dir}/{name}"));
-            held = Some([open(FILES[0])?, open(FILES[1])?]);
+            held = Some([open(FILES[0])?, open(FILES[1])?, open(FILES[2])?]);
             self.n_held += FILES.len();
         }
         let started = (stat.start_ticks * TICK_NS).saturating_sub(self.boot_offset);
@@ -107,6 +124,7 @@ impl ProcfsSnapshots {
                 true => YOUNG_NAME_NS,
                 false => NAME_NS,
             },
+            last: None,
         }))
     }
 
@@ -166,15 +184,23 @@ impl ProcfsSnapshots {
 
 impl Files {
     fn schedstat(&self) -> io::Result<Option<SchedStat>> {
-        self.parse_file(0, parse_schedstat)
+        self.parse_file(0, |line| parse_schedstat(str::from_utf8(line).ok()?))
+    }
+
+    fn state(&self) -> io::Result<Option<(char, u32)>> {
+        self.parse_file(1, parse_task_state)
     }
 
     fn syscall(&self) -> io::Result<Option<SyscallState>> {
-        self.parse_file(1, parse_syscall)
+        self.parse_file(2, |line| parse_syscall(str::from_utf8(line).ok()?))
     }
 
     /// Reads the file at this place of [`FILES`]; `None` when the thread has exited.
-    fn parse_file<T>(&self, at: usize, parse: impl Fn(&str) -> Option<T>) -> io::Result<Option<T>> {
+    fn parse_file<T>(
+        &self,
+        at: usize,
+        parse: impl Fn(&[u8]) -> Option<T>,
+    ) -> io::Result<Option<T>> {
         let mut buffer = line_buffer();
         let opened;
         let file = match &self.held {
@@ -187,7 +213,7 @@ impl Files {
                 &opened
             }
         };
-        Ok(read_line(file, &mut buffer).ok().and_then(parse))
+        Ok(read_line_bytes(file, &mut buffer).ok().and_then(parse))
     }
 
     /// Whether the files are still those of this thread.
@@ -208,20 +234,13 @@ impl Files {
         if !self.is_same()? {
             return Ok(None);
         }
-        let (Some(counters), Some(state)) = (self.schedstat()?, self.syscall()?) else {
+        let (Some(counters), Some(state)) = (self.schedstat()?, self.state()?) else {
             return Ok(None);
         };
-        let (sched, regs, syscall) = match state {
-            SyscallState::Running => (Sched::Running, None, None),
-            SyscallState::Blocked { number, args, regs } => (
-                Sched::Blocked,
-                Some(regs).filter(|_| !self.kernel_side),
-                Some(InSyscall {
-                    number,
-                    args: [args[0], args[1], args[2]],
-                }),
-            ),
-        };
+        // One that has ended shows its counters until its process is waited for: a main thread, as long as others run.
+        if has_ended(state.0) || !self.look((pid, tid), counters.n_runs, state)? {
+            return Ok(None);
+        }
         let mut comm = None;
         if time >= self.name_due {
             comm = thread_name(pid, tid).ok().map(|name| Comm::new(&name));
@@ -232,7 +251,10 @@ impl Files {
             target: self.target,
             tid,
             time,
-            sched,
+            sched: match self.last {
+                Some(_) => Sched::Blocked,
+                None => Sched::Running,
+            },
             counters: ThreadCounters {
                 switches: counters.n_runs,
                 voluntary: None,
@@ -240,17 +262,66 @@ impl Files {
                 delay_ns: counters.delay_ns,
             },
             n_runs: counters.n_runs,
-            regs,
-            syscall,
-            kernel_side: self.kernel_side,
+            regs: self
+                .last
+                .filter(|_| !self.kernel_side)
+                .map(|last| last.regs),
+            syscall: self.last.map(|last| last.syscall),
+            stop: self.last.and_then(|last| last.stop),
             stack: SnapshotStack::None,
             kernel: 0..0,
             info: ThreadInfo {
                 started: self.started,
                 comm,
+                kernel_side: self.kernel_side,
                 ..ThreadInfo::default()
             },
         }))
+    }
+}
+
+impl Files {
+    /// Learns whether the thread is blocked, and in what. Of one that is blocked and has not run since, as its count of
+    /// runs shows, that is known. False when it has exited.
+    fn look(
+        &mut self,
+        thread: (Pid, Tid),
+        n_runs: u64,
+        (state, flags): (char, u32),
+    ) -> io::Result<bool> {
+        let last = self.last.filter(|last| last.n_runs == n_runs);
+        if state == 'R' {
+            self.last = None;
+        } else if let Some(last) = last {
+            if last.state != state {
+                // The freezer of version 1 lets a sleeper sleep.
+                let slept = last.state == 'S';
+                let stop = stop_cause(thread, (state, flags), slept);
+                self.last = Some(BlockedLook {
+                    state,
+                    stop,
+                    ..last
+                });
+            }
+        } else {
+            let Some(syscall) = self.syscall()? else {
+                return Ok(false);
+            };
+            self.last = match syscall {
+                SyscallState::Running => None,
+                SyscallState::Blocked { number, args, regs } => Some(BlockedLook {
+                    n_runs,
+                    state,
+                    syscall: InSyscall {
+                        number,
+                        args: [args[0], args[1], args[2]],
+                    },
+                    regs,
+                    stop: stop_cause(thread, (state, flags), false),
+                }),
+            };
+        }
+        Ok(true)
     }
 }
 

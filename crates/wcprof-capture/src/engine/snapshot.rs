@@ -4,7 +4,7 @@ use std::io;
 use std::ops::Range;
 
 use thiserror::Error;
-use wcprof_types::{Pid, Sched, Tid, UserRegs};
+use wcprof_types::{Pid, Sched, StopCause, Tid, UserRegs};
 
 use crate::batch::{TargetId, ThreadCounters};
 use crate::bpf::{BpfError, Want};
@@ -32,8 +32,8 @@ pub(crate) struct ThreadSnapshot {
     /// User registers; `None` while running or without a user stack.
     pub(crate) regs: Option<UserRegs>,
     pub(crate) syscall: Option<InSyscall>,
-    /// A thread of the process that never runs user code (io_uring worker, vhost).
-    pub(crate) kernel_side: bool,
+    /// What keeps it from running; `None` for a thread that is not blocked.
+    pub(crate) stop: Option<StopCause>,
     /// What the engine copied of its stack.
     pub(crate) stack: SnapshotStack,
     /// Where in the snapshot's `stacks` its kernel stack is, if the engine gives any.
@@ -50,6 +50,8 @@ pub(crate) struct ThreadInfo {
     pub(crate) comm: Option<Comm>,
     /// Changes when the process runs another program; 0 when the engine cannot tell.
     pub(crate) exec_id: u64,
+    /// A thread of the process that never runs user code (io_uring worker, vhost).
+    pub(crate) kernel_side: bool,
     /// Its number in the initial pid namespace, when the engine can tell.
     pub(crate) host_tid: Option<i32>,
 }

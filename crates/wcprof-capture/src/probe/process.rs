@@ -9,7 +9,8 @@ use super::{ProbeLine, Subject};
 use wcprof_host::counters::CephDaemon;
 use wcprof_host::open::{LiveFiles, mapped_file};
 use wcprof_host::procfs::{
-    SyscallState, list_threads, parse_schedstat, parse_syscall, read_file, read_status, read_text,
+    SyscallState, list_threads, live_task, parse_schedstat, parse_syscall, read_file, read_status,
+    read_text, stopped_threads,
 };
 use wcprof_host::{Target, TargetError};
 use wcprof_host::{read_memory, readable_address};
@@ -22,7 +23,7 @@ pub(super) fn lines(pid: Pid, target: &Result<Target, TargetError>) -> Vec<Probe
         Ok(target) => target.mappings().map_err(|e| e.to_string()),
         Err(error) => Err(error.to_string()),
     };
-    let mut lines = Vec::new();
+    let mut lines = vec![stopped(pid)];
     match &mappings {
         Ok(mappings) => {
             lines.push(line(
@@ -82,8 +83,28 @@ fn memory(pid: Pid, mappings: &[Mapping]) -> ProbeLine {
     }
 }
 
+/// Whether its threads can run, or somebody stops them.
+fn stopped(pid: Pid) -> ProbeLine {
+    let line = |detail: String| line("stopped", "stopped threads", detail);
+    let (causes, n_threads) = stopped_threads(pid);
+    if causes.is_empty() {
+        return line("none".into());
+    }
+    let causes = causes.into_iter().map(|(cause, threads)| {
+        let stopper = threads
+            .stopper
+            .map_or(String::new(), |who| format!(", {who}"));
+        format!("{} of {n_threads} {}{stopper}", threads.n, cause.text())
+    });
+    line(causes.collect::<Vec<_>>().join("; ")).limited(
+        "a recording shows them as stopped, and nothing else, until they go on: SIGCONT, a thawed group, a detached \
+         debugger",
+    )
+}
+
 fn task_file(pid: Pid, name: &str) -> String {
-    format!("/proc/{pid}/task/{pid}/{name}")
+    let task = live_task(pid).unwrap_or(pid);
+    format!("/proc/{pid}/task/{task}/{name}")
 }
 
 fn schedstat(pid: Pid) -> ProbeLine {

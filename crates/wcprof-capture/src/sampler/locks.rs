@@ -92,7 +92,8 @@ impl LockWatch {
 
     /// A thread that was seen in another place than before waits for `lock` now.
     pub(super) fn waits(&mut self, slot: &mut Slot, now: &ThreadSnapshot) {
-        let lock = lock_of(now.sched, now.syscall);
+        let call = now.syscall.filter(|_| now.stop.is_none());
+        let lock = lock_of(now.sched, call);
         self.change(slot, lock);
         if let Some(address) = lock {
             self.fresh.push((now.tid, now.n_runs, address));

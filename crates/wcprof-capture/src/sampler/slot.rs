@@ -76,6 +76,7 @@ impl Slot {
             && !self.is_renamed(now)
             && self.last.sched == Sched::Blocked
             && now.sched == Sched::Blocked
+            && now.stop == self.last.stop
             && now.counters.switches == self.last.counters.switches
             && now.n_runs == self.last.n_runs
     }
@@ -192,6 +193,7 @@ pub(super) fn tick_of(snapshot: &ThreadSnapshot) -> ThreadTick {
         since: None,
         comm: None,
         sched: snapshot.sched,
+        stop: snapshot.stop,
         counters: snapshot.counters,
         n_ticks: 1,
         wait: None,
@@ -218,7 +220,7 @@ pub(super) mod tests {
             n_runs: 3,
             regs: None,
             syscall: None,
-            kernel_side: false,
+            stop: None,
             stack: SnapshotStack::None,
             kernel: 0..0,
             info: ThreadInfo {

@@ -14,7 +14,7 @@ use super::targets::Observed;
 use crate::batch::{KernelStack, StackBytes, StackCopy, TargetId, TimerSample};
 use crate::engine::{InSyscall, SnapshotStack, Snapshots, ThreadSnapshot};
 use wcprof_host::fds::{FdCache, needs_proof, unname};
-use wcprof_host::procfs::{SyscallState, blocked_in, kernel_place, kernel_stack};
+use wcprof_host::procfs::{SyscallState, blocked_in, kernel_place, kernel_stack, stopped};
 use wcprof_perf::PerfSample;
 
 /// Where the mapping of a stack pointer is not known, one page is copied.
@@ -106,7 +106,7 @@ fn wait_of(
     seen: &ThreadSnapshot,
 ) -> (Wait, bool) {
     let (number, args) = seen.syscall.map_or((None, [0; 3]), |s| (s.number, s.args));
-    let mut wait = fds.wait(number, args);
+    let mut wait = fds.wait(seen.tid, number, args);
     let is_proven = !needs_proof(&wait)
         || (seen.stack != SnapshotStack::Torn && snapshots.n_runs(seen.tid) == Some(seen.n_runs));
     if !is_proven {
@@ -129,7 +129,7 @@ impl Observed {
         let pid = self.pid();
         if now.sched == Sched::Blocked {
             plan.kernel = kernel_stack_of(kernel, snapshots, pid, now);
-            if now.kernel_side {
+            if now.info.kernel_side {
                 plan.stack = StackCopy::NoUserStack;
                 plan.wait = Some(Wait {
                     kernel: kernel_place(pid, now.tid),
@@ -141,7 +141,7 @@ impl Observed {
             plan.wait = Some(wait);
             plan.lacks_file = !is_proven;
         }
-        let Some(regs) = now.regs.filter(|_| !now.kernel_side) else {
+        let Some(regs) = now.regs.filter(|_| !now.info.kernel_side) else {
             return plan;
         };
         let range = self.stack_map.range(&self.target, regs.sp, now.time);
@@ -243,14 +243,16 @@ impl Sampler {
         let len = read_len(slot, regs.sp, limit);
         let bytes = copy(&pulse, (pid, tid), regs.sp, len, &mut batch.stacks)?;
         let args = [args[0], args[1], args[2]];
-        let wait = observed.fds.wait(number, args);
+        let wait = observed.fds.wait(tid, number, args);
+        let stop = stopped(pid, tid);
         if self.snapshots.n_runs(tid) != Some(n_runs) {
             batch.stacks.truncate(bytes.start);
             return None;
         }
-        let lock = lock_of(Sched::Blocked, Some(InSyscall { number, args }));
+        let call = InSyscall { number, args };
+        let lock = lock_of(Sched::Blocked, Some(call).filter(|_| stop.is_none()));
         observed.locks.change(slot, lock);
-        tick.wait = Some(wait);
+        (tick.wait, tick.stop) = (Some(wait), stop);
         tick.kernel = match self.kernel {
             KernelSource::None => KernelStack::None,
             _ => kernel_names(self.snapshots.as_mut(), pid, tid, n_runs),
@@ -392,7 +394,7 @@ mod tests {
     fn seen(call: i64, fd: i32, stack: SnapshotStack) -> ThreadSnapshot {
         ThreadSnapshot {
             target: TargetId(0),
-            tid: Tid(1),
+            tid: Tid(std::process::id() as i32),
             time: 0,
             sched: Sched::Blocked,
             counters: ThreadCounters::default(),
@@ -402,7 +404,7 @@ mod tests {
                 number: u32::try_from(call).ok(),
                 args: [fd as u64, 0, 0],
             }),
-            kernel_side: false,
+            stop: None,
             stack,
             kernel: 0..0,
             info: ThreadInfo::default(),
@@ -417,7 +419,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let mut fd = OwnedFd::from(file.reopen().unwrap());
         let number = fd.as_raw_fd();
-        let mut fds = FdCache::new(Pid(std::process::id() as i32));
+        let mut fds = FdCache::default();
         let mut look = |call, runs, stack| {
             let now = seen(call, number, stack);
             let (wait, is_proven) = wait_of(&mut fds, &mut counts(runs), &now);

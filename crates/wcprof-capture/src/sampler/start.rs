@@ -23,7 +23,7 @@ use crate::bpf::{BpfError, MAX_TARGETS};
 use crate::engine::{BpfSnapshots, EngineKind, ProcfsSnapshots, SnapshotSet, Snapshots};
 use crate::sys::{process_vm_readv_reaches_kernel, raise_open_files};
 use wcprof_host::Target;
-use wcprof_host::procfs::{list_threads, open, read_file, read_text};
+use wcprof_host::procfs::{list_threads, live_task, open, read_file, read_text};
 use wcprof_host::sys::{CAP_SYS_PTRACE, has_capability};
 use wcprof_host::{read_in_time, read_memory, readable_address};
 use wcprof_perf::{
@@ -265,7 +265,8 @@ impl FileBudget {
 /// look like one without threads.
 fn check_thread_files(pid: Pid, engine: EngineKind) -> Result<(), StartError> {
     for name in ["schedstat", "syscall"] {
-        let file = format!("/proc/{pid}/task/{pid}/{name}");
+        let task = live_task(pid).unwrap_or(pid);
+        let file = format!("/proc/{pid}/task/{task}/{name}");
         match read_in_time(pid, &file) {
             // A process that has exited since is noticed by the sampler. ESRCH: a main thread that
             // has exited before the others tells nothing.

@@ -32,7 +32,7 @@ pub(super) struct Observed {
 impl Observed {
     fn new(target: Arc<Target>, pulse: Arc<Pulse>) -> Self {
         Self {
-            fds: FdCache::new(target.pid()),
+            fds: FdCache::default(),
             locks: LockWatch::new(target.pid(), Arc::clone(&pulse)),
             stack_map: StackMap::new(pulse),
             exec_id: None,

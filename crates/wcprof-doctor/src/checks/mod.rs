@@ -8,6 +8,7 @@ mod limits;
 mod machine;
 mod memory;
 mod placement;
+mod stopped;
 mod storage;
 mod words;
 
@@ -30,4 +31,5 @@ pub(crate) fn all(out: &mut Out<'_>) {
     placement::check(out, &kind);
     memory::check(out, &kind);
     limits::check(out);
+    stopped::check(out);
 }

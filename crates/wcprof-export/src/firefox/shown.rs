@@ -48,7 +48,7 @@ pub(super) fn color(state: State) -> &'static str {
         State::Idle | State::PlaceUnknown => "transparent",
         State::Blocked | State::Throttle => "orange",
         State::StealIrq => "brown",
-        State::Unknown => "darkgrey",
+        State::Unknown | State::Stopped => "darkgrey",
     }
 }
 

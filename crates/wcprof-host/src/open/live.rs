@@ -21,7 +21,7 @@ use super::reason::{NoFile, OpenError};
 use super::regular::{FileIdentity, Root, handle, open_handle};
 use crate::deadline::{Awaited, with_deadline};
 use crate::memory::read_memory;
-use crate::procfs::read_bytes;
+use crate::procfs::{live_folder, read_bytes};
 
 /// The first bytes of a file and of its mapping are compared: ELF header, program headers and, in
 /// practice, the build-id note.
@@ -84,7 +84,8 @@ struct Opened {
 impl LiveFiles {
     /// Looks at the target's root and mounts; what cannot be read narrows what can be opened.
     pub fn new(pid: Pid) -> Self {
-        let mounts = read_bytes(format!("/proc/{pid}/mountinfo"), MAX_MOUNTS).unwrap_or_default();
+        let mounts =
+            read_bytes(format!("{}/mountinfo", live_folder(pid)), MAX_MOUNTS).unwrap_or_default();
         Self {
             pid,
             // A root on a file server may be asked for.
@@ -269,7 +270,7 @@ impl LiveFiles {
     }
 
     fn open_by_name(&self, mapping: &Mapping) -> Result<Opened, NoFile> {
-        let exe = format!("/proc/{}/exe", self.pid);
+        let exe = format!("{}/exe", live_folder(self.pid));
         match fs::read_link(&exe) {
             Ok(path) if path.to_string_lossy() == mapping.path => {
                 let found = with_deadline(self.awaited(mapping), move || handle(exe));
@@ -373,7 +374,7 @@ fn open<H: AsFd>(
 /// Those of `openat(2)`, without the privilege among them, and `TimedOut` when there is no answer.
 pub fn mapped_file(pid: Pid, mapping: &Mapping) -> io::Result<OwnedFd> {
     let (start, end) = (mapping.start.0, mapping.end.0);
-    let path = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
+    let path = format!("{}/map_files/{start:x}-{end:x}", live_folder(pid));
     // The kernel looks it up with the lock of the mappings (`map_files_lookup`, `fs/proc/base.c`).
     let found = with_deadline(Awaited::Lock(pid), move || handle(path));
     Ok(found.ok_or(io::ErrorKind::TimedOut)??)

@@ -12,6 +12,7 @@ use wcprof_types::Pid;
 
 use super::closing::TargetFile;
 use super::reason::{NoFile, OpenError};
+use crate::procfs::live_folder;
 
 /// Opens a regular file of this machine. Links are followed.
 ///
@@ -95,7 +96,7 @@ impl Root {
     /// # Errors
     /// When the process has exited, or may not be looked at.
     pub(crate) fn of_process(pid: Pid) -> io::Result<Self> {
-        Self::new(Path::new(&format!("/proc/{pid}/root")))
+        Self::new(Path::new(&format!("{}/root", live_folder(pid))))
     }
 
     /// Opens a regular file below it.

@@ -6,6 +6,7 @@ use std::ops::Deref;
 
 use wcprof_types::{Mapping, Pid, parse_maps_line};
 
+use super::live_task::live_folder;
 use super::text::open;
 
 /// Four times the kernel's default limit (`vm.max_map_count`, 65 530).
@@ -33,7 +34,7 @@ impl Deref for Mappings {
 
 /// Reads `/proc/PID/maps`.
 pub fn read_mappings(pid: Pid) -> io::Result<Mappings> {
-    parse_mappings(open(format!("/proc/{pid}/maps"))?)
+    parse_mappings(open(format!("{}/maps", live_folder(pid)))?)
 }
 
 /// Reads text in the form of `/proc/PID/maps`, in pieces.

@@ -1,17 +1,27 @@
 //! Text files of `/proc/PID`, read and parsed.
 
+mod groups;
+mod listing;
+mod live_task;
 mod maps;
 mod stat;
 mod status;
+mod stopped;
 mod syscall;
 mod text;
 
+pub(crate) use groups::cgroups;
+pub use listing::{list_processes, list_threads, thread_name};
+pub(crate) use live_task::find_live_task;
+pub use live_task::{live_folder, live_task};
 pub(crate) use maps::parse_mappings;
 pub use maps::{Mappings, read_mappings};
-pub use stat::{SchedStat, TaskStat, parse_schedstat, parse_stat};
+pub use stat::{SchedStat, TaskStat, has_ended, parse_schedstat, parse_stat, parse_task_state};
 pub use status::{NamespacePids, Status, parse_status};
+pub(crate) use stopped::StoppedTask;
+pub use stopped::{StoppedThreads, stop_cause, stopped, stopped_threads};
 pub use syscall::{SyscallState, parse_syscall};
-pub use text::{line_buffer, open, read_bytes, read_file, read_line, read_text};
+pub use text::{line_buffer, open, read_bytes, read_file, read_line, read_line_bytes, read_text};
 
 use std::io;
 
@@ -25,12 +35,6 @@ pub fn read_status(pid: Pid) -> io::Result<Status> {
 /// The same of wcprof itself; where that cannot be read, nothing.
 pub fn own_status() -> Status {
     parse_status(&read_file("/proc/self/status").unwrap_or_default())
-}
-
-/// Controllers (none in version 2) and path of each line `hierarchy:controllers:path` of `/proc/PID/cgroup` (cgroups(7)).
-pub(crate) fn cgroups(text: &str) -> impl DoubleEndedIterator<Item = (&str, &str)> {
-    let lines = text.lines();
-    lines.filter_map(|line| line.split_once(':')?.1.split_once(':'))
 }
 
 /// Resident memory of wcprof itself, now and at most, bytes.
@@ -54,35 +58,6 @@ pub fn has_runnable_thread(pid: Pid) -> bool {
     let tids = list_threads(pid).unwrap_or_default();
     tids.iter()
         .any(|tid| is_runnable(&format!("{pid}/task/{tid}")))
-}
-
-/// All processes of wcprof's pid namespace, ascending.
-pub fn list_processes() -> Vec<i32> {
-    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let mut pids: Vec<i32> = entries
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect();
-    pids.sort_unstable();
-    pids
-}
-
-/// The threads of a process, in the kernel's order.
-pub fn list_threads(pid: Pid) -> io::Result<Vec<Tid>> {
-    let mut tids = Vec::new();
-    for entry in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-        // A thread that exits while the folder is read ends the listing early on old kernels.
-        let Ok(entry) = entry else { break };
-        if let Some(tid) = entry.file_name().to_str().and_then(|s| s.parse().ok()) {
-            tids.push(Tid(tid));
-        }
-    }
-    Ok(tids)
-}
-
-/// A thread's name, bytes that are not UTF-8 replaced.
-pub fn thread_name(pid: Pid, tid: Tid) -> io::Result<String> {
-    let text = read_text(pid, &format!("task/{tid}/comm"))?;
-    Ok(text.strip_suffix('\n').unwrap_or(&text).to_owned())
 }
 
 /// What a thread is blocked in at this moment, by its `syscall` file.

@@ -25,6 +25,11 @@ impl TaskStat {
         self.flags & 0x0020_0000 != 0
     }
 
+    /// See [`has_ended`].
+    pub fn has_ended(&self) -> bool {
+        has_ended(self.state)
+    }
+
     /// `PF_IO_WORKER` (io_uring) or `PF_USER_WORKER` (vhost since 6.4): a thread of the process
     /// that never runs user code.
     pub fn is_kernel_side_worker(&self) -> bool {
@@ -49,6 +54,21 @@ pub fn parse_stat(line: &str) -> Option<TaskStat> {
         start_code: field(26)?.parse().ok()?,
         start_stack: field(28)?.parse().ok()?,
     })
+}
+
+/// Whether a task with this state letter has ended and is only waited for (zombie, dead).
+pub fn has_ended(state: char) -> bool {
+    matches!(state, 'Z' | 'X' | 'x')
+}
+
+/// State letter and `PF_*` flags of `stat`, without the cost of the rest. `None` when it has another form.
+pub fn parse_task_state(line: &[u8]) -> Option<(char, u32)> {
+    let close = line.iter().rposition(|&byte| byte == b')')?;
+    let rest = std::str::from_utf8(line.get(close + 1..)?).ok()?;
+    // Fields 3 and 9 of proc(5).
+    let mut fields = rest.split_ascii_whitespace();
+    let state = fields.next()?.chars().next()?;
+    Some((state, fields.nth(5)?.parse().ok()?))
 }
 
 /// `schedstat`: exact since the last context switch or scheduler tick.
@@ -86,6 +106,10 @@ mod tests {
         assert_eq!((stat.state, stat.parent, stat.start_ticks), ('S', 1, 4711));
         assert_eq!((stat.start_code, stat.start_stack), (4096, 140_737_488));
         assert!(!stat.is_kernel_thread());
+        assert_eq!(parse_task_state(line.as_bytes()), Some(('S', 4_194_304)));
+        let bytes = b"12 (\xff) T) t 1 12 12 0 -1 64 9";
+        assert_eq!(parse_task_state(bytes), Some(('t', 64)));
+        assert_eq!(parse_task_state(b"12 (x) T 1 12"), None);
     }
 
     /// Check that every cut of a line is refused or parsed, never a panic.

@@ -7,6 +7,8 @@ use wcprof_types::Pid;
 pub struct Status {
     /// Thread group id: the process a thread belongs to.
     pub tgid: Option<Pid>,
+    /// Who traces the thread; `None`: nobody.
+    pub tracer: Option<Pid>,
     /// Real and effective user id.
     pub uids: Option<(u32, u32)>,
     /// Effective capabilities.
@@ -34,6 +36,7 @@ pub fn parse_status(text: &str) -> Status {
         let value = value.trim();
         match key {
             "Tgid" => status.tgid = value.parse().ok().map(Pid),
+            "TracerPid" => status.tracer = value.parse().ok().filter(|&pid| pid != 0).map(Pid),
             "Uid" => {
                 let mut ids = value.split_ascii_whitespace().map(|v| v.parse().ok());
                 if let (Some(Some(real)), Some(Some(effective))) = (ids.next(), ids.next()) {
@@ -74,6 +77,10 @@ mod tests {
             "Name:\tceph-osd\nTgid:\t812\nTracerPid:\t0\nUid:\t167\t167\t167\t167\n\
              NSpid:\t812\t1\nSigIgn:\t0000000000001001\nCapEff:\t000001ffffffffff\n\
              VmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\nSeccomp:\t2\nodd line\n",
+        );
+        assert_eq!(
+            (status.tracer, parse_status("TracerPid:\t9").tracer),
+            (None, Some(Pid(9)))
         );
         assert_eq!(status.tgid, Some(Pid(812)));
         assert_eq!(status.ns_pids, [812, 1]);

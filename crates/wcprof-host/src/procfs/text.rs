@@ -41,10 +41,13 @@ pub fn read_text(pid: Pid, name: &str) -> io::Result<String> {
 
 /// Reads a small file of one line that is held open, from its beginning.
 pub fn read_line<'b>(file: &File, buffer: &'b mut [u8; LINE_BYTES]) -> io::Result<&'b str> {
+    std::str::from_utf8(read_line_bytes(file, buffer)?).map_err(io::Error::other)
+}
+
+/// The same of `stat`, whose name of the thread may hold any byte.
+pub fn read_line_bytes<'b>(file: &File, buffer: &'b mut [u8; LINE_BYTES]) -> io::Result<&'b [u8]> {
     let n = file.read_at(buffer, 0)?;
-    // A thread's name may hold any byte, so `stat` need not be UTF-8: such a line is refused here
-    // and read lossily where the name matters.
-    std::str::from_utf8(&buffer[..n]).map_err(io::Error::other)
+    Ok(&buffer[..n])
 }
 
 /// A zeroed buffer for [`read_line`].

@@ -10,14 +10,16 @@ use super::cgroup::Groups;
 use super::memory::Walk;
 use super::tree::{Absent, Tree, field, fields, first_bytes};
 use super::{ceph, files, libraries, memory};
-use crate::procfs::parse_stat;
+use crate::procfs::{StoppedTask, parse_stat, parse_task_state};
 
 const MAX_ENVIRON: usize = 1 << 20;
 /// Processes whose names are looked at.
 const MAX_PROCESSES: usize = 1 << 16;
 
 /// Lines of `status` that checks use.
-const STATUS: [&str; 14] = [
+const STATUS: [&str; 16] = [
+    "TracerPid",
+    "CoreDumping",
     "Uid",
     "VmSize",
     "VmHWM",
@@ -55,12 +57,14 @@ const ENVIRON: [&str; 15] = [
 ];
 
 pub(super) fn read(tree: &Tree, pid: Pid, walk: Walk) -> ProcessSetup {
-    let dir = format!("/proc/{pid}");
     let mut setup = ProcessSetup {
         pid,
-        comm: tree.text(&format!("{dir}/comm")).unwrap_or_default(),
+        comm: tree.text(&format!("/proc/{pid}/comm")).unwrap_or_default(),
         ..ProcessSetup::default()
     };
+    // Once its main thread has ended, all but the name is in the folder of another one.
+    let pid = tree.live_task(pid);
+    let dir = format!("/proc/{pid}");
     let raw_args = cmdline(tree, pid, &mut setup);
     setup.cmdline = redact_args(&raw_args);
     setup.environ = environ(tree, pid);
@@ -136,7 +140,13 @@ fn threads(tree: &Tree, dir: &str, groups: &mut Groups<'_>, setup: &mut ProcessS
 fn thread(tree: &Tree, dir: &str, tid: &str) -> Option<ThreadSetup> {
     let status = tree.text(&format!("{dir}/status"))?;
     let stat = tree.text(&format!("{dir}/stat")).unwrap_or_default();
+    let task = StoppedTask {
+        folder: dir,
+        read: &|path| tree.text(path),
+    };
+    let stop = parse_task_state(stat.as_bytes()).and_then(|state| task.cause(state, false));
     Some(ThreadSetup {
+        stop: stop.map(|cause| cause.name().to_owned()),
         tid: Tid(tid.parse().ok()?),
         comm: parse_stat(&stat)
             .map(|stat| stat.comm)

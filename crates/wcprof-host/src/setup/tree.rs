@@ -14,6 +14,7 @@ use wcprof_types::snapshot::{Unread, limits};
 
 use crate::deadline::{Awaited, with_deadline};
 use crate::open::{NoFile, Root, open_handle};
+use crate::procfs::find_live_task;
 
 /// Files of one value.
 const SMALL: usize = 64 << 10;
@@ -85,6 +86,15 @@ impl Tree {
     /// Whether this is the machine that wcprof runs on.
     pub(super) fn is_live(&self) -> bool {
         self.prefix == Path::new("/")
+    }
+
+    /// The process whose folder has the memory, files and limits of `pid`; see [`live_task`](crate::procfs::live_task).
+    pub(super) fn live_task(&self, pid: Pid) -> Pid {
+        let threads = || {
+            let names = self.list(&format!("/proc/{pid}/task"), Absent::Fine);
+            names.unwrap_or_default().into_iter()
+        };
+        find_live_task(pid, threads, |path| self.text(&path)).unwrap_or(pid)
     }
 
     /// What could not be read.

@@ -11,6 +11,7 @@ use object::LittleEndian as LE;
 use object::elf::{EM_X86_64, PF_X, PT_LOAD, SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, Sym64};
 use wcprof_host::Target;
 use wcprof_host::open::{LiveFiles, TargetFile};
+use wcprof_host::procfs::live_folder;
 use wcprof_types::{Avma, Mapping, file_name, undeleted};
 
 use super::{UpdateFunction, UprobeError};
@@ -62,7 +63,7 @@ impl CryptoModule {
 pub fn find_crypto_modules(target: &Target) -> Result<Vec<CryptoModule>, UprobeError> {
     let mappings = target.mappings()?;
     let files = LiveFiles::new(target.pid());
-    let exe = std::fs::read_link(format!("/proc/{}/exe", target.pid()))
+    let exe = std::fs::read_link(format!("{}/exe", live_folder(target.pid())))
         .map(|path| path.to_string_lossy().into_owned())
         .unwrap_or_default();
     let code = || mappings.iter().filter(|m| m.executable && m.inode != 0);

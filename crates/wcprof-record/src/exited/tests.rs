@@ -61,6 +61,7 @@ impl Life {
                     waited_ns: Some(time - from),
                 },
             },
+            stop: None,
             counters: ThreadCounters {
                 switches: over as u64,
                 voluntary: Some(0),

@@ -45,6 +45,8 @@ struct Blocked<K> {
     last_place: Option<K>,
     /// It was seen blocked.
     ever: bool,
+    /// Where it is stopped, if it is. A thread that runs again was not stopped unseen.
+    stop_place: Option<K>,
     /// How much of the pending time it may have been blocked for.
     maybe_ns: u64,
 }
@@ -58,7 +60,7 @@ struct Out<'a, K> {
 impl<K: Copy> Ledger<K> {
     /// Opens the account at the first observation; time before it is not the thread's.
     pub(crate) fn new(first: Observation<K>) -> Self {
-        let blocked = first.sched == Sched::Blocked;
+        let blocked = first.sched == Sched::Blocked && !first.stopped;
         Self {
             last: first,
             cpu: CpuAccount::new(first.time),
@@ -70,6 +72,7 @@ impl<K: Copy> Ledger<K> {
             blocked: Blocked {
                 last_place: first.place.filter(|_| blocked),
                 ever: blocked,
+                stop_place: first.place.filter(|_| first.stopped),
                 maybe_ns: 0,
             },
             surely_queued: false,
@@ -90,7 +93,11 @@ impl<K: Copy> Ledger<K> {
 
     /// Every place that it remembers, some of them twice.
     pub(crate) fn places(&self) -> impl Iterator<Item = K> + '_ {
-        let own = [self.last.place, self.blocked.last_place];
+        let own = [
+            self.last.place,
+            self.blocked.last_place,
+            self.blocked.stop_place,
+        ];
         own.into_iter().flatten().chain(self.cpu.places())
     }
 
@@ -137,10 +144,13 @@ impl<K: Copy> Ledger<K> {
             Sched::Queued { waited_ns } => self.seen_queued(&interval, waited_ns, out),
             Sched::Running => self.seen_running(&interval, out),
         }
-        if now.sched == Sched::Blocked {
-            self.blocked.ever = true;
-            if now.place.is_some() {
-                self.blocked.last_place = now.place;
+        if now.stopped {
+            self.blocked.stop_place = now.place.or(self.blocked.stop_place);
+        } else {
+            self.blocked.stop_place = None;
+            if now.sched == Sched::Blocked {
+                self.blocked.ever = true;
+                self.blocked.last_place = now.place.or(self.blocked.last_place);
             }
         }
         self.blocked.maybe_ns = self.blocked.maybe_ns.min(self.pending);
@@ -215,7 +225,8 @@ impl<K: Copy> Ledger<K> {
         self.advance = 0;
         self.surely_queued = false;
         let was_blocked = prev.sched == Sched::Blocked;
-        let same_wait = was_blocked && interval.same;
+        // The freezer of version 1 stops a sleeper without waking it.
+        let same_wait = was_blocked && interval.same && prev.stopped == now.stopped;
         if now.place.or(prev.place.filter(|_| same_wait)).is_none() {
             // Its stack could not be read: the time waits for an observation that has one.
             return;
@@ -312,12 +323,13 @@ impl<K: Copy> Ledger<K> {
     /// Pending time that no counter explains: blocked as far as that is possible, else steal or
     /// interrupts. A thread never seen blocked has no place to be blocked in.
     fn give_unexplained(&mut self, ns: u64, out: &mut Out<'_, K>) {
-        let blocked = match self.blocked.ever {
+        let place = self.blocked.stop_place.or(self.blocked.last_place);
+        let blocked = match self.blocked.ever || self.blocked.stop_place.is_some() {
             true => ns.min(self.blocked.maybe_ns),
             false => 0,
         };
         self.blocked.maybe_ns -= blocked;
-        self.give_blocked(blocked, self.blocked.last_place, 0, out);
+        self.give_blocked(blocked, place, 0, out);
         self.give(ns - blocked, ThreadState::StealIrq, None, 0, out);
     }
 

@@ -9,6 +9,8 @@ pub(crate) struct Observation<K> {
     pub(crate) time: u64,
     /// Scheduler's view.
     pub(crate) sched: Sched,
+    /// Somebody keeps it from running; it is blocked then.
+    pub(crate) stopped: bool,
     /// A count that changes whenever the thread is switched out (or in): equal counts in two
     /// blocked observations prove that it did not run in between.
     pub(crate) switches: u64,

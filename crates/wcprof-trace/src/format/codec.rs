@@ -242,6 +242,16 @@ impl<'a, 'b> Codec<'a, 'b> {
         Ok(())
     }
 
+    /// The last field of an entry, which not every entry has.
+    pub(crate) fn byte_at_end(&mut self, byte: &mut Option<u8>) -> Result<(), Malformed> {
+        match &mut self.bytes {
+            Bytes::Out(out) => out.extend(*byte),
+            Bytes::In(input) if input.is_empty() => *byte = None,
+            Bytes::In(input) => *byte = Some(input.byte()?),
+        }
+        Ok(())
+    }
+
     pub(crate) fn number(&mut self, n: &mut u64) -> Result<(), Malformed> {
         match &mut self.bytes {
             Bytes::Out(out) => put(out, *n),

@@ -1,7 +1,7 @@
 //! Entries of the tables (processes, modules, threads, frames, stack nodes, stacks, waits) and the
 //! header, as bytes and back.
 
-use wcprof_types::{Avma, BuildId, FdKind, FdTarget, RelativeAddress, StackEnd, Wait};
+use wcprof_types::{Avma, BuildId, FdKind, FdTarget, RelativeAddress, StackEnd, StopCause, Wait};
 
 use super::codec::{Codec, Sizes, Table, write};
 use super::wire::unknown;
@@ -199,7 +199,11 @@ impl Entry for Wait {
             c.string(&mut path)?;
             self.fd = Some(FdTarget { kind, path });
         }
-        c.string(&mut self.kernel)
+        c.string(&mut self.kernel)?;
+        let mut stop = self.stop.map(StopCause::code);
+        c.byte_at_end(&mut stop)?;
+        self.stop = stop.map(StopCause::from_code);
+        Ok(())
     }
 
     fn text_bytes(&self) -> usize {

@@ -66,7 +66,7 @@ fn wait(ring: &mut Ring, path: &str) -> WaitId {
             path: path.into(),
         }),
         futex: None,
-        kernel: String::new(),
+        ..Wait::default()
     })
     .unwrap()
 }

@@ -16,7 +16,7 @@ use std::io::Write;
 use wcprof_types::lock::FutexWords;
 use wcprof_types::{
     Avma, BuildId, CounterName, CounterValue, FdKind, FdTarget, FileOffset, LoadBias, Pid,
-    RelativeAddress, StackEnd, Svma, ThreadState, Tid, TimeNs, Wait,
+    RelativeAddress, StackEnd, StopCause, Svma, ThreadState, Tid, TimeNs, Wait,
 };
 
 use crate::model::{
@@ -177,6 +177,7 @@ impl<W: Write> Recording<W> {
                     }),
                     futex: (a % 7 == 0).then_some(Avma(b)),
                     kernel: text.clone(),
+                    stop: (a % 5 == 0).then(|| StopCause::ALL[pick(b, 4) as usize]),
                 };
                 let id = w.intern_wait(wait.clone()).unwrap();
                 assert_eq!(id.0 as usize, intern(&mut t.waits, wait));

@@ -141,6 +141,7 @@ fn mark(state: State) -> char {
         State::Unknown => '?',
         State::Throttle => 't',
         State::PlaceUnknown => ',',
+        State::Stopped => 'T',
     }
 }
 
@@ -153,7 +154,7 @@ fn color_of(state: State) -> Color {
         State::Disk => Color::Magenta,
         State::Net => Color::Blue,
         State::Sleep | State::Blocked | State::Throttle => Color::LightBlue,
-        State::Idle | State::PlaceUnknown | State::Unknown => Color::DarkGray,
+        State::Idle | State::PlaceUnknown | State::Unknown | State::Stopped => Color::DarkGray,
         State::StealIrq => Color::LightRed,
     }
 }

@@ -60,8 +60,12 @@ fn headline(profile: &Profile) -> String {
     let counted = counted_by_class(profile);
     let operations = counted.values().map(|counted| rate_text(counted) + ", ");
     let operations: String = operations.collect();
+    let stopped = match share(State::Stopped) {
+        0.0 => String::new(),
+        percent => format!(", STOPPED {percent:.1} %"),
+    };
     format!(
-        "{subject}: {operations}{} threads, {:.2} cores, runnable {:.1} %, lock {:.1} %, disk {:.1} %, idle {:.1} %",
+        "{subject}: {operations}{} threads, {:.2} cores, runnable {:.1} %, lock {:.1} %, disk {:.1} %, idle {:.1} %{stopped}",
         profile.threads.len(),
         cores as f64 / profile.duration_ns().max(1) as f64,
         share(State::Runnable),

@@ -23,8 +23,9 @@ pub(crate) enum RowKey {
 }
 
 impl Row {
-    /// Share that is not idle.
+    /// Share that is neither idle nor stopped.
     pub(crate) fn busy(&self) -> f64 {
-        1.0 - self.states[State::Idle as usize] - self.states[State::PlaceUnknown as usize]
+        let active = State::ALL.into_iter().filter(|state| state.is_active());
+        active.map(|state| self.states[state as usize]).sum()
     }
 }

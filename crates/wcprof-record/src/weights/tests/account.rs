@@ -231,6 +231,7 @@ fn blocked(time: u64, switches: u64) -> Observation<u32> {
     Observation {
         time,
         sched: Sched::Blocked,
+        stopped: false,
         switches,
         voluntary: Some(switches),
         run_ns: 0,
@@ -238,6 +239,75 @@ fn blocked(time: u64, switches: u64) -> Observation<u32> {
         place: Some(7),
         n_ticks: 1,
     }
+}
+
+/// Check that a thread which is stopped for a while, and runs before and after, is stopped in no other time: what is not
+/// explained later is stolen, or in the wait that it was seen in before.
+#[test]
+fn stopped_for_a_while() {
+    for waited_before in [false, true] {
+        for voluntary in [Some(0), None] {
+            let seen = |i: u64, sched, run| Observation {
+                voluntary,
+                sched,
+                run_ns: run * MS,
+                stopped: (100..200).contains(&i),
+                place: Some(if i < 100 { 1 } else { 9 }).filter(|_| sched == Sched::Blocked),
+                ..blocked(i * 10 * MS, i)
+            };
+            let mut pieces = Vec::new();
+            let mut ledger = Ledger::new(seen(0, Sched::Blocked, 0));
+            if !waited_before {
+                ledger = Ledger::new(seen(0, Sched::Running, 0));
+            }
+            for i in 1..100 {
+                ledger.observe(seen(i, Sched::Running, i * 10), &[], &mut pieces);
+            }
+            for i in 100..200 {
+                let same = Observation {
+                    switches: 100,
+                    ..seen(i, Sched::Blocked, 990)
+                };
+                ledger.observe(same, &[], &mut pieces);
+            }
+            // A tenth of the time is explained by nothing.
+            for i in 200..300 {
+                ledger.observe(
+                    seen(i, Sched::Running, 990 + (i - 200) * 9),
+                    &[],
+                    &mut pieces,
+                );
+            }
+            ledger.finish(&mut pieces);
+            let by = weights(&pieces);
+            let stopped = by[&(ThreadState::Blocked, Some(9))];
+            assert!((990 * MS..=1020 * MS).contains(&stopped), "{by:?}");
+            let late = pieces.iter().filter(|piece| piece.place == Some(9));
+            let last = late.map(|piece| piece.end).max();
+            assert!(last <= Some(2020 * MS), "{last:?}");
+            assert_eq!(by.values().sum::<u64>(), 2990 * MS, "{by:?}");
+        }
+    }
+}
+
+/// Check that a sleeper that is stopped without being woken is divided at the tick, half and half.
+#[test]
+fn stopped_asleep() {
+    let seen = |time, stopped| Observation {
+        stopped,
+        place: Some(if stopped { 9 } else { 7 }),
+        ..blocked(time, 5)
+    };
+    let mut pieces = Vec::new();
+    let mut ledger = Ledger::new(seen(0, false));
+    ledger.observe(seen(1000, false), &[], &mut pieces);
+    ledger.observe(seen(1100, true), &[], &mut pieces);
+    ledger.observe(seen(2000, true), &[], &mut pieces);
+    ledger.observe(seen(2100, false), &[], &mut pieces);
+    ledger.finish(&mut pieces);
+    let by = weights(&pieces);
+    assert_eq!(by[&(ThreadState::Blocked, Some(9))], 1000);
+    assert_eq!(by[&(ThreadState::Blocked, Some(7))], 1100);
 }
 
 /// Check that a thread that ran but was never sampled keeps its exact run time, without a place.

@@ -152,6 +152,7 @@ impl Model {
         Observation {
             time,
             sched,
+            stopped: false,
             switches: match view {
                 View::Blurred => now.n_runs,
                 _ => now.switches,

@@ -33,7 +33,7 @@ const count = (n, noun) => `${grouped(n)} ${noun}${n === 1 ? '' : 's'}`;
 const sum = list => list.reduce((a, b) => a + b, 0);
 
 // States in the order in which they are drawn: idle time, and what filters leave out, at the end.
-const ORDER = [0, 1, 2, 3, 4, 5, 11, 6, 8, 9, 10, 7, 12, 13];
+const ORDER = [0, 1, 2, 3, 4, 5, 11, 6, 8, 9, 10, 13, 7, 12, 14];
 // Waits for work, and what may be some.
 const isIdle = state => state === 7 || state === 12;
 const idleOf = weights => sum(weights.filter((_, state) => isIdle(state)));

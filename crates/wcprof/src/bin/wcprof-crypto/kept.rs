@@ -12,7 +12,9 @@ use msgr_crypto_ffi::{Capabilities, Library};
 use sha2::{Digest, Sha256};
 use wcprof_host::cache::{CacheFile, CacheKind};
 use wcprof_host::open::open_regular;
+use wcprof_host::procfs::live_folder;
 use wcprof_text::terminal_name;
+use wcprof_types::Pid;
 
 use wcprof_cli::cache_dir;
 use wcprof_cli::crypto::CacheArgs;
@@ -81,7 +83,7 @@ impl Place {
     /// Of a library that is loaded only in the confinement of a process. It has a place of its own, also if
     /// its bytes are those of a library that is trusted: what else is in its container may lie.
     pub(crate) fn of_confined(file: &File, path: &str, pid: i32) -> Option<Self> {
-        let root = std::fs::read_link(format!("/proc/{pid}/ns/mnt")).ok()?;
+        let root = std::fs::read_link(format!("{}/ns/mnt", live_folder(Pid(pid)))).ok()?;
         let made = format!("confined {} {path}", root.display());
         Some(Self {
             renewal: format!("wcprof crypto calibrate {pid}"),

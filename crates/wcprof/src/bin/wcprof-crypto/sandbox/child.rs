@@ -22,8 +22,9 @@ use nix::sys::stat::Mode;
 use nix::unistd::{Gid, chroot, fchdir};
 use seccompiler::SeccompCmpOp;
 
-use wcprof_host::procfs::{open, read_bytes};
+use wcprof_host::procfs::{live_task, open, read_bytes};
 use wcprof_host::sys::keep_capabilities;
+use wcprof_types::Pid;
 
 use wcprof_cli::Failure;
 use wcprof_cli::confined::filter::{Filter, prove};
@@ -90,6 +91,7 @@ struct Identity {
 }
 
 fn confine(pid: i32) -> anyhow::Result<()> {
+    let pid = live_task(Pid(pid)).map_or(pid, |task| task.0);
     let identity = identity(pid)?;
     rights::leave_parent()?;
     // Everything of the target is opened before the first step, from where it can be seen.
