@@ -1,6 +1,7 @@
 //! The engine against threads of this process in known places, and against child processes.
 
 mod held;
+mod settled;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,6 +25,7 @@ use super::*;
 use crate::many_cpus::pin;
 use crate::probe::Verdict;
 use crate::testing::{ALONE, is_alone, own_pid, skip};
+use settled::settled;
 
 const SYS_READ: u32 = 0;
 
@@ -84,6 +86,7 @@ for_both_ways! {
     torn_stacks,
     several_targets,
     joining_targets,
+    settled,
 }
 
 /// Calls `step` until it returns something.

@@ -1,0 +1,83 @@
+//! Short sleepers against the kernel's own counts: a thread that leaves its CPU while a pass looks at it is not taken for
+//! one that has not run.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicUsize;
+
+use wcprof_host::procfs::{parse_schedstat, task_state};
+
+use super::*;
+
+/// Threads, and how often each runs for a moment and sleeps again: 20 000 sleeps.
+const N_THREADS: usize = 200;
+const N_ROUNDS: usize = 100;
+
+/// Check that the last record of each thread that sleeps has the kernel's run time and count of runs.
+pub(super) fn settled(make: Make) {
+    let Some(mut engine) = engine(make, &[own_pid()]) else {
+        return;
+    };
+    let (n_ran, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let (sender, tids) = mpsc::channel();
+        let sleepers: Vec<_> = (0..N_THREADS)
+            .map(|i| {
+                let (sender, n_ran, is_over) = (sender.clone(), &n_ran, &is_over);
+                let body = move || {
+                    sender.send(nix::unistd::gettid().as_raw()).unwrap();
+                    while !is_over.load(Ordering::Relaxed) {
+                        // Parking may end without a reason: that is one more sleep.
+                        thread::park();
+                        (0..1000 + 37 * i).for_each(|_| hint::spin_loop());
+                        n_ran.fetch_add(1, Ordering::Relaxed);
+                    }
+                };
+                let builder = thread::Builder::new().stack_size(64 << 10);
+                builder.spawn_scoped(scope, body).unwrap()
+            })
+            .collect();
+        // One of its own wakes them, while this one looks.
+        let (wake, orders) = mpsc::channel::<()>();
+        let threads: Vec<_> = sleepers.iter().map(|s| s.thread().clone()).collect();
+        scope.spawn(move || {
+            orders
+                .iter()
+                .for_each(|()| threads.iter().for_each(|t| t.unpark()));
+        });
+        let tids: Vec<i32> = tids.iter().take(N_THREADS).collect();
+        let mut last: HashMap<i32, TaskRecord> = HashMap::new();
+        let mut wrong = Vec::new();
+        let mut look = |engine: &mut BpfEngine| {
+            let (_, tasks, _) = changes(engine, false);
+            last.extend(tasks.into_iter().map(|(task, _)| (task.tid, task)));
+            last.clone()
+        };
+        for round in 1..=N_ROUNDS {
+            wake.send(()).unwrap();
+            while n_ran.load(Ordering::Relaxed) < round * N_THREADS {
+                look(&mut engine);
+            }
+            wait_for("sleep", || {
+                let sleeps = |tid: &i32| task_state(&format!("self/task/{tid}")) == Some('S');
+                tids.iter().all(sleeps).then_some(())
+            });
+            let last = look(&mut engine);
+            for tid in &tids {
+                let path = format!("/proc/self/task/{tid}/schedstat");
+                let truth = parse_schedstat(&fs::read_to_string(path).unwrap()).unwrap();
+                let task = &last[tid];
+                if (task.run_time, task.pcount) != (truth.run_ns, truth.n_runs) {
+                    wrong.push((round, *tid, task.run_time, task.pcount, truth));
+                }
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+        wake.send(()).unwrap();
+        assert!(
+            wrong.is_empty(),
+            "{} wrong, such as {:?}",
+            wrong.len(),
+            wrong[0]
+        );
+    });
+}
