@@ -19,6 +19,8 @@ const MAX_SLOWNESS: u64 = 2 * SLOW_WEIGHT + SLOW_WEIGHT / 2;
 pub(crate) struct TickClock {
     interval: u64,
     next: u64,
+    /// Deadlines that were left out since the last tick.
+    n_skipped: u64,
     /// Rises with each tick that takes long, falls with the others. [`MAX_SLOWNESS`] once it was reached.
     slowness: u64,
 }
@@ -39,6 +41,7 @@ impl TickClock {
         Self {
             interval: (interval.as_nanos() as u64).max(1),
             next: now,
+            n_skipped: 0,
             slowness: 0,
         }
     }
@@ -58,6 +61,7 @@ impl TickClock {
 
     pub(crate) fn set_interval(&mut self, interval: Duration, now: u64) {
         *self = Self {
+            n_skipped: self.n_skipped,
             slowness: self.slowness,
             ..Self::new(interval, now + interval.as_nanos() as u64)
         };
@@ -87,8 +91,17 @@ impl TickClock {
         DueTick {
             time: now,
             late: behind > self.interval / 2,
-            missed,
+            missed: missed + std::mem::take(&mut self.n_skipped),
         }
+    }
+
+    /// The work of a tick ended `now`. Deadlines that passed meanwhile by more than half an interval are left out and
+    /// counted as missed: no tick follows a long one at once, and none the one after it.
+    pub(crate) fn ended(&mut self, now: u64) {
+        let behind = now.saturating_sub(self.next);
+        let n_passed = (behind + self.interval / 2) / self.interval;
+        self.n_skipped += n_passed;
+        self.next += n_passed * self.interval;
     }
 }
 
@@ -105,6 +118,35 @@ mod tests {
         assert_eq!(clock.due(117), due(117, true, 0));
         assert_eq!(clock.due(142), due(142, true, 2));
         assert_eq!(clock.next, 150);
+    }
+
+    /// Check that ticks which take long are not followed by a burst: two ticks are at least half an interval apart, and
+    /// each deadline is a tick or a missed one.
+    #[test]
+    fn no_burst() {
+        const INTERVAL: u64 = 100;
+        for long in [0, 40, 99, 101, 149, 151, 199, 590, 2000, 2049, 2051] {
+            let mut clock = TickClock::new(Duration::from_nanos(INTERVAL), 0);
+            let (mut now, mut ticks, mut n_missed) = (0, Vec::new(), 0);
+            while now < 10_000 {
+                now = now.max(clock.deadline());
+                let due = clock.due(now);
+                ticks.push(due.time);
+                n_missed += due.missed;
+                // Each tenth tick takes long.
+                now += if ticks.len().is_multiple_of(10) {
+                    long
+                } else {
+                    5
+                };
+                clock.ended(now);
+            }
+            let apart = ticks.windows(2).map(|two| two[1] - two[0]).min();
+            assert!(apart >= Some(INTERVAL / 2), "{long}: {ticks:?}");
+            let last = ticks.last().unwrap();
+            let n_due = (last + INTERVAL / 2) / INTERVAL + 1;
+            assert_eq!(ticks.len() as u64 + n_missed, n_due, "{long}: {ticks:?}");
+        }
     }
 
     /// Check that three slow ticks are too many, or two a second for a while, but not one a second, at any rate; that

@@ -78,6 +78,7 @@ impl Sampler {
                 Ok(time) => now = time,
                 Err(end) => break end,
             }
+            self.clock.ended(monotonic_ns());
             // With the sleep before it, which takes little.
             let before = std::mem::replace(&mut cpu, thread_cpu_ns());
             if self.clock.is_slow(cpu - before) && become_ordinary() {
