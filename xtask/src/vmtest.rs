@@ -125,10 +125,11 @@ impl Programs {
     /// The archive with the init program, the tests, their filter, and empty mount points.
     fn initial_file_system(&self, filter: &str) -> Vec<u8> {
         let folders = ["bin", "dev", "proc", "sys", "tmp"].map(|name| (name, FOLDER, &[][..]));
-        // The tests start `cat` as a target; `init` plays it.
+        // The tests start `cat` as a target, and the kernel `dump`; `init` plays both.
         let files = [
             ("init", PROGRAM, &*self.init),
             ("bin/cat", PROGRAM, &*self.init),
+            ("bin/dump", PROGRAM, &*self.init),
             ("bin/tests", PROGRAM, &*self.tests),
             ("filter", FILE, filter.as_bytes()),
         ];

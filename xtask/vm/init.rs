@@ -1,6 +1,7 @@
 //! The first process of the virtual machine of `cargo xtask vmtest`: mounts what the tests need,
 //! runs them, prints the verdict and powers off. Started as `cat` it copies nothing and ends when
-//! its standard input does, as the tests expect of a target.
+//! its standard input does, as the tests expect of a target. Started as `dump`, by the kernel with a core dump, it never
+//! reads that.
 
 use std::ffi::CString;
 use std::fs;
@@ -22,13 +23,16 @@ unsafe extern "C" {
 const RB_POWER_OFF: c_int = 0x4321_fedc;
 
 fn main() {
-    if std::env::args()
-        .next()
-        .is_some_and(|name| name.ends_with("cat"))
-    {
+    let name = std::env::args().next().unwrap_or_default();
+    if name.ends_with("cat") {
         // Whether the input ended or failed, this is the end.
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
         return;
+    }
+    if name.ends_with("dump") {
+        loop {
+            std::thread::park();
+        }
     }
     for (kind, target) in [("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev")] {
         mount_at(kind, target);
@@ -44,6 +48,7 @@ fn tests_pass() -> bool {
     let filter = fs::read_to_string("/filter").unwrap_or_default();
     let status = Command::new("/bin/tests")
         .env("PATH", "/bin")
+        .env("WCPROF_VMTEST", "1")
         .arg(filter)
         .arg("--nocapture")
         .status();

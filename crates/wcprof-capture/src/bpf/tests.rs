@@ -1,5 +1,6 @@
 //! The engine against threads of this process in known places, and against child processes.
 
+mod core_dump;
 mod held;
 mod settled;
 

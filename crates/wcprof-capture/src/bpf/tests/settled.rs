@@ -8,9 +8,10 @@ use wcprof_host::procfs::{parse_schedstat, task_state};
 
 use super::*;
 
-/// Threads, and how often each runs for a moment and sleeps again: 20 000 sleeps.
+/// Threads, and how often each runs for a moment and sleeps again: 20 000 sleeps, where the machine is not too slow.
 const N_THREADS: usize = 200;
 const N_ROUNDS: usize = 100;
+const ENOUGH: Duration = Duration::from_secs(20);
 
 /// Check that the last record of each thread that sleeps has the kernel's run time and count of runs.
 pub(super) fn settled(make: Make) {
@@ -52,7 +53,8 @@ pub(super) fn settled(make: Make) {
             last.extend(tasks.into_iter().map(|(task, _)| (task.tid, task)));
             last.clone()
         };
-        for round in 1..=N_ROUNDS {
+        let begin = Instant::now();
+        for round in (1..=N_ROUNDS).take_while(|_| begin.elapsed() < ENOUGH) {
             wake.send(()).unwrap();
             while n_ran.load(Ordering::Relaxed) < round * N_THREADS {
                 look(&mut engine);
