@@ -2,8 +2,9 @@
 //! one that has not run.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
+use wcprof_host::clock::monotonic_ns;
 use wcprof_host::procfs::{parse_schedstat, task_state};
 
 use super::*;
@@ -13,22 +14,26 @@ const N_THREADS: usize = 200;
 const N_ROUNDS: usize = 100;
 const ENOUGH: Duration = Duration::from_secs(20);
 
-/// Check that the last record of each thread that sleeps has the kernel's run time and count of runs.
+/// Check that a thread which was woken after a pass and before the next one is not taken for unchanged by that, wherever it
+/// is meanwhile; and that the last record of each thread that sleeps has the kernel's run time and count of runs.
 pub(super) fn settled(make: Make) {
     let Some(mut engine) = engine(make, &[own_pid()]) else {
         return;
     };
     let (n_ran, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let woken: Vec<AtomicU64> = (0..N_THREADS).map(|_| AtomicU64::new(0)).collect();
     thread::scope(|scope| {
         let (sender, tids) = mpsc::channel();
         let sleepers: Vec<_> = (0..N_THREADS)
             .map(|i| {
                 let (sender, n_ran, is_over) = (sender.clone(), &n_ran, &is_over);
+                let woken = &woken[i];
                 let body = move || {
-                    sender.send(nix::unistd::gettid().as_raw()).unwrap();
+                    sender.send((nix::unistd::gettid().as_raw(), i)).unwrap();
                     while !is_over.load(Ordering::Relaxed) {
                         // Parking may end without a reason: that is one more sleep.
                         thread::park();
+                        woken.store(monotonic_ns(), Ordering::Relaxed);
                         (0..1000 + 37 * i).for_each(|_| hint::spin_loop());
                         n_ran.fetch_add(1, Ordering::Relaxed);
                     }
@@ -45,29 +50,41 @@ pub(super) fn settled(make: Make) {
                 .iter()
                 .for_each(|()| threads.iter().for_each(|t| t.unpark()));
         });
-        let tids: Vec<i32> = tids.iter().take(N_THREADS).collect();
-        let mut last: HashMap<i32, TaskRecord> = HashMap::new();
-        let mut wrong = Vec::new();
-        let mut look = |engine: &mut BpfEngine| {
+        let places: HashMap<i32, usize> = tids.iter().take(N_THREADS).collect();
+        let tids: Vec<i32> = places.keys().copied().collect();
+        // By thread: its last record, and when the pass that gave it was over.
+        let mut last: Vec<Option<(TaskRecord, u64)>> = vec![None; N_THREADS];
+        let (mut wrong, mut missed) = (Vec::new(), Vec::new());
+        let mut look = |engine: &mut BpfEngine, last: &mut Vec<Option<(TaskRecord, u64)>>| {
+            let woken: Vec<u64> = woken.iter().map(|w| w.load(Ordering::Relaxed)).collect();
             let (_, tasks, _) = changes(engine, false);
-            last.extend(tasks.into_iter().map(|(task, _)| (task.tid, task)));
-            last.clone()
+            let now = monotonic_ns();
+            let listed = tasks.iter();
+            let listed = listed.filter_map(|(task, _)| Some((*places.get(&task.tid)?, *task)));
+            let listed: HashMap<usize, TaskRecord> = listed.collect();
+            for (i, (seen, woken)) in last.iter_mut().zip(woken).enumerate() {
+                match (listed.get(&i), &seen) {
+                    (Some(task), _) => *seen = Some((*task, now)),
+                    (None, Some((_, over))) if woken > *over => missed.push((i, woken, *over)),
+                    _ => {}
+                }
+            }
         };
         let begin = Instant::now();
         for round in (1..=N_ROUNDS).take_while(|_| begin.elapsed() < ENOUGH) {
             wake.send(()).unwrap();
             while n_ran.load(Ordering::Relaxed) < round * N_THREADS {
-                look(&mut engine);
+                look(&mut engine, &mut last);
             }
             wait_for("sleep", || {
                 let sleeps = |tid: &i32| task_state(&format!("self/task/{tid}")) == Some('S');
                 tids.iter().all(sleeps).then_some(())
             });
-            let last = look(&mut engine);
+            look(&mut engine, &mut last);
             for tid in &tids {
                 let path = format!("/proc/self/task/{tid}/schedstat");
                 let truth = parse_schedstat(&fs::read_to_string(path).unwrap()).unwrap();
-                let task = &last[tid];
+                let (task, _) = last[places[tid]].as_ref().unwrap();
                 if (task.run_time, task.pcount) != (truth.run_ns, truth.n_runs) {
                     wrong.push((round, *tid, task.run_time, task.pcount, truth));
                 }
@@ -75,6 +92,11 @@ pub(super) fn settled(make: Make) {
         }
         is_over.store(true, Ordering::Relaxed);
         wake.send(()).unwrap();
+        assert!(
+            missed.is_empty(),
+            "{} taken for unchanged: {missed:?}",
+            missed.len()
+        );
         assert!(
             wrong.is_empty(),
             "{} wrong, such as {:?}",
