@@ -188,5 +188,5 @@ const HELP: [&str; 12] = [
     "q, Ctrl-C           end",
     "",
     "bars: # on-CPU  G guest  r runnable  L lock  D disk  N net  t throttle  s sleep  b blocked  ! steal/irq",
-    "      . idle  ? unknown",
+    "      . idle  , perhaps idle  T stopped  ? unknown",
 ];
