@@ -12,19 +12,33 @@ struct Held {
     sp: Avma,
 }
 
+/// Looks until the child is in its `read`, and `is_it`. It gets a byte now and then, as in [`Reader::wait_blocked`].
+fn wait_blocked(
+    cat: &mut Cat,
+    looker: &mut BpfEngine,
+    is_it: impl Fn(&TaskRecord) -> bool,
+) -> TaskRecord {
+    let mut n_looks = 0;
+    wait_for("blocked child", || {
+        n_looks += 1;
+        if n_looks % 1000 == 0 {
+            cat.0.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        }
+        let task = find(looker, Tid(cat.pid().0))?;
+        (is_blocked_in_read(&task) && is_it(&task)).then_some(task)
+    })
+}
+
 impl Held {
     fn new(in_mapping: bool) -> Option<Self> {
-        let cat = Cat::spawn();
+        let mut cat = Cat::spawn();
         let mut looker = engine(BpfEngine::new, &[cat.pid()])?;
         let mut engine = engine(BpfEngine::new, &[cat.pid()])?;
         if let Some(why) = &engine.features().no_own_passes {
             skip(why);
             return None;
         }
-        let tid = Tid(cat.pid().0);
-        let task = wait_for("blocked child", || {
-            find(&mut looker, tid).filter(is_blocked_in_read)
-        });
+        let task = wait_blocked(&mut cat, &mut looker, |_| true);
         let sp = task.user_regs()?.sp;
         let maps = fs::read_to_string(format!("/proc/{}/maps", cat.pid())).unwrap();
         let maps = parse_maps(&maps).unwrap();
@@ -48,10 +62,8 @@ impl Held {
     fn change(&mut self) -> Option<Pass> {
         let before = find(&mut self.looker, Tid(self.cat.pid().0)).unwrap();
         self.cat.0.stdin.as_mut().unwrap().write_all(b"x").unwrap();
-        wait_for("one more run", || {
-            let now = find(&mut self.looker, Tid(before.tid)).unwrap();
-            let ran = now.nvcsw > before.nvcsw;
-            (ran && is_blocked_in_read(&now)).then_some(())
+        wait_blocked(&mut self.cat, &mut self.looker, |now| {
+            now.nvcsw > before.nvcsw
         });
         self.engine.hold().unwrap()
     }
