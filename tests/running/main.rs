@@ -6,6 +6,7 @@
 mod ahead;
 mod cpu;
 mod demo;
+mod limits;
 mod operations;
 mod polling;
 mod stripped;
@@ -18,6 +19,12 @@ wcprof_testkit::engine_tests! {
         cpu::cpu_split: "Check a 70/30 split of CPU time.",
         cpu::starved: "Check that a thread starved for 300 ms is runnable in the right ticks.",
         cpu::churn: "Check that no CPU time is lost to threads that live for a few milliseconds.",
+        limits::quota: "Check that the quota of a thread's own group is found before its symptom, with the counts of the recording.",
+        limits::io_limit: "Check that the limit of a group on a block device is found, with what was written.",
+        limits::memory_limit: "Check that the memory limit of a group is found, with how often it was met.",
+        limits::deadline: "Check that threads which use up their budget under SCHED_DEADLINE are said to.",
+        limits::affinity: "Check that threads which may use one CPU are said to wait for that.",
+        limits::bursts: "Check that threads which wake up together on idle CPUs are not called starved.",
         cpu::vcpu: "Check that a spinning vCPU is a guest and a halted one is idle.",
     }
     any {

@@ -22,6 +22,8 @@ const MIN_THROTTLED_PERCENT: f64 = 1.0;
 const MOST: f64 = 0.5;
 /// Part of a budget that must be used for it to be the cause.
 const MIN_BUDGET_USED: f64 = 0.8;
+/// Threads at a time for each of the CPUs that they may use from which on these are too few, whatever else runs there.
+const CROWDED: f64 = 2.0;
 /// Idle part of CPUs from which on there was no lack of them.
 const IDLE: f64 = 0.25;
 /// Stolen part of the CPUs' time from which on it is the cause.
@@ -196,14 +198,16 @@ fn affinity(
     let rest: BTreeSet<u32> = online.difference(&union).copied().collect();
     let rest_idle = change.of_cpus(&rest).idle_part();
     let at_a_time = |ns: f64| ns / duration_ns.max(1) as f64;
-    let is_with_themselves = at_a_time(on_cpu) >= MOST * union.len() as f64;
+    let wanted = at_a_time(on_cpu + waited);
+    let n_cpus = union.len() as f64;
+    let is_with_themselves = at_a_time(on_cpu) >= MOST * n_cpus || wanted >= CROWDED * n_cpus;
     let is_rest_idle = rest_idle.is_some_and(|idle| idle >= IDLE);
     if idle >= IDLE || !(is_with_themselves || is_rest_idle) {
         return None;
     }
     let mut text = format!(
         "{:.2} threads at a time for CPU {}, {:.1} % idle",
-        at_a_time(on_cpu + waited),
+        wanted,
         cpu_list(&union),
         100.0 * idle,
     );
