@@ -202,7 +202,7 @@ impl TimeShare {
 }
 
 /// A part of a call tree, or a list of threads.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Evidence {
     /// What the lines are, and what their percentages are of.
     pub heading: String,

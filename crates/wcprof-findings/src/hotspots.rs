@@ -161,7 +161,11 @@ fn stack_finding(
     evidence.extend(files(profile, &rows, base_ns, &of));
     evidence.push(tree(profile, &rule.compiled, &rows, base_ns, &of));
     let cause = starvation::cause(rule, &by_weight, &rows);
-    evidence.extend(cause.as_ref().map(|cause| cause.evidence.clone()));
+    evidence.extend(
+        cause
+            .iter()
+            .flat_map(|cause| cause.evidence.iter().cloned()),
+    );
     let resource = rule.rule.pressure;
     evidence.extend(resource.and_then(|resource| pressure(profile, &by_weight, resource)));
     let timed = &rule.rule.counters;

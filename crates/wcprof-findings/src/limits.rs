@@ -34,13 +34,14 @@ pub(crate) fn limits_reached(index: &Index<'_>, rule: &Rule) -> Vec<Finding> {
         if !any_glob(&rule.matches.processes, &process.comm) {
             continue;
         }
+        let of_time = of_time(change, profile);
         let mut pools: Vec<&str> = Vec::new();
         let mut settings = Vec::new();
         for (place, of) in pools_by_group(profile, at, change) {
             let Some(group) = change.groups.get(place as usize) else {
                 continue;
             };
-            let reached = reached(limit, group, change.length_ns);
+            let reached = reached(limit, group, (change.length_ns, &of_time));
             let Some((text, origin)) =
                 reached.and_then(|(part, text)| (part >= rule.threshold.percent).then_some(text))
             else {
@@ -103,12 +104,24 @@ fn pools_by_group<'p>(
     groups
 }
 
+/// ` of the recording`, which counts are of: where the kernel's accounts were read at its begin and its end; else of how much of
+/// it.
+pub(crate) fn of_time(change: &AccountsChange, profile: &Profile) -> String {
+    // The readings are a little after the first tick and the last one.
+    let recorded = profile.time.recorded_ns;
+    if change.length_ns >= recorded / 100 * 95 {
+        " of the recording".to_owned()
+    } else {
+        format!(" in {} of the recording", duration(change.length_ns))
+    }
+}
+
 /// How far a limit was reached, percent, with its figures and the files that they are from; `None` where there is no such limit,
 /// or its counts are not known.
 fn reached(
     limit: GroupLimit,
     change: &GroupChange,
-    length_ns: u64,
+    (length_ns, of_time): (u64, &str),
 ) -> Option<(f64, (String, &'static str))> {
     let group = &change.group;
     let is_version_1 = !group.hierarchy.is_empty();
@@ -120,7 +133,7 @@ fn reached(
                 true => "cpu.cfs_quota_us, cpu.stat",
                 false => "cpu.max, cpu.stat",
             };
-            let text = quota_text(group, " of the recording")?;
+            let text = quota_text(group, of_time)?;
             Some((throttled_percent(group)?, (text, origin)))
         }
         GroupLimit::BlockIo => {
@@ -139,13 +152,13 @@ fn reached(
         GroupLimit::MemoryHigh => {
             let n = group.n_memory_high?;
             let high = bytes(group.memory_high?);
-            let text = format!("memory.high {high} held threads up {n} times in the recording");
+            let text = format!("memory.high {high} held threads up {n} times{of_time}");
             Some((times_a_second(n), (text, "memory.high, memory.events")))
         }
         GroupLimit::MemoryMax => {
             let n = group.n_memory_max?;
             let max = bytes(group.memory_max?);
-            let text = format!("needed memory at its limit of {max} {n} times in the recording");
+            let text = format!("needed memory at its limit of {max} {n} times{of_time}");
             let origin = match is_version_1 {
                 true => "memory.limit_in_bytes, memory.failcnt",
                 false => "memory.max, memory.events",

@@ -13,7 +13,7 @@ use wcprof_types::cpu_list;
 use crate::applied::AppliedRule;
 use crate::counted::{Counted, Sum};
 use crate::finding::{Evidence, EvidenceLine, Finding};
-use crate::limits::{quota_text, throttled_percent};
+use crate::limits::{of_time, quota_text, throttled_percent};
 use crate::rule::{Cause, CauseText};
 
 /// Share of periods, percent, from which on throttling is a cause.
@@ -30,6 +30,8 @@ const IDLE: f64 = 0.25;
 const STOLEN: f64 = 0.1;
 /// Other processes that are named.
 const MAX_NAMED: usize = 2;
+/// Groups that evidence lists.
+const MAX_GROUPS: usize = 8;
 /// Other processes that evidence lists.
 const MAX_OTHERS: usize = 4;
 
@@ -37,8 +39,8 @@ const MAX_OTHERS: usize = 4;
 pub(crate) struct FoundCause {
     cause: Cause,
     figures: String,
-    /// What the CPUs did meanwhile.
-    pub(crate) evidence: Evidence,
+    /// What the CPUs did meanwhile, and groups whose counts are not known.
+    pub(crate) evidence: Vec<Evidence>,
 }
 
 impl FoundCause {
@@ -97,7 +99,7 @@ pub(crate) fn cause(
     let cpus = Cpus::new(rule, process);
     let change = host.change.as_ref();
     let of_limit = change.and_then(|change| {
-        let quota = || quota(change, &waiters, all);
+        let quota = || quota((change, &of_time(change, profile)), &waiters, all);
         let deadline = || deadline(change, &waiters, all);
         let affinity = || affinity(change, &waiters, (all, rule.index.duration_ns));
         quota().or_else(deadline).or_else(affinity)
@@ -107,12 +109,20 @@ pub(crate) fn cause(
     Some(FoundCause {
         cause,
         figures,
-        evidence: cpus.evidence(idle, waited),
+        evidence: [
+            cpus.evidence(idle, waited),
+            change.map_or_else(Evidence::default, |change| unknown_groups(change, &waiters)),
+        ]
+        .into(),
     })
 }
 
 /// The group that was throttled most, where most of the waiting was of threads in throttled groups.
-fn quota(change: &AccountsChange, waiters: &[Waiter<'_>], all: f64) -> Option<(Cause, String)> {
+fn quota(
+    (change, of_time): (&AccountsChange, &str),
+    waiters: &[Waiter<'_>],
+    all: f64,
+) -> Option<(Cause, String)> {
     let mut waited = 0.0;
     let mut most: Option<(f64, &Cgroup)> = None;
     for waiter in waiters {
@@ -138,12 +148,41 @@ fn quota(change: &AccountsChange, waiters: &[Waiter<'_>], all: f64) -> Option<(C
     let (_, group) = most.filter(|_| waited >= MOST * all)?;
     Some((
         Cause::Quota,
-        format!(
-            "{}: {}",
-            group.path,
-            quota_text(group, " of the recording")?
-        ),
+        format!("{}: {}", group.path, quota_text(group, of_time)?),
     ))
+}
+
+/// Groups of the threads with a quota of which it is not known how often it was used up, and threads that changed groups.
+fn unknown_groups(change: &AccountsChange, waiters: &[Waiter<'_>]) -> Evidence {
+    let sets = waiters
+        .iter()
+        .filter_map(|waiter| change.thread(waiter.thread.pid, waiter.thread.tid));
+    let places: BTreeSet<u32> = sets.flat_map(|set| set.groups.iter().copied()).collect();
+    let groups = places.iter();
+    let groups = groups.filter_map(|place| change.groups.get(*place as usize));
+    let mut names: Vec<String> = groups
+        .filter_map(|one| {
+            let remark = one.fate.remark()?;
+            let quota = quota_text(&one.group, "")?;
+            Some(format!("{}: {quota}; {remark}", one.group.path))
+        })
+        .collect();
+    for (n, what) in [
+        (
+            change.n_moved_threads,
+            "of the recorded threads changed groups",
+        ),
+        (change.n_more_groups, "groups were not read"),
+        (change.n_more_threads, "threads were not read"),
+    ] {
+        names.extend((n > 0).then(|| format!("{n} {what}")));
+    }
+    let lines = names.into_iter().map(|name| EvidenceLine::new(name, 0, 0));
+    Evidence::cut(
+        "control groups that changed during the recording, or were not read".to_owned(),
+        lines.collect(),
+        MAX_GROUPS,
+    )
 }
 
 /// The budget of the thread that waited most, where most of the waiting was of threads that used up theirs.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use wcprof_profile::model::{Profile, State};
-use wcprof_profile::{AccountsChange, HostAccounts};
+use wcprof_profile::{AccountsChange, GroupFate, HostAccounts};
 use wcprof_types::accounts::{AccountsDetail, CpuTimes, DeadlineBudget, OtherProcess, ThreadSet};
 use wcprof_types::cgroup::{BlockIo, Cgroup, Pressure};
 use wcprof_types::{Pid, Tid};
@@ -213,6 +213,25 @@ fn limit_and_symptom() {
                throttled in 97 of 100 periods of the recording, 7.50 s of throttled time (added up over CPUs); threads: CPU N/KVM; \
                they wait 80.0 % (80.0 to 80.0) of CPU N/KVM's non-idle time";
     assert_eq!(to_do[0].why, why);
+    // In a ring the readings are of a part.
+    let mut short = p.clone();
+    let accounts = Arc::make_mut(&mut short.processes[0].accounts);
+    accounts.change.as_mut().unwrap().length_ns = 4 * S;
+    let text = render_finding(&found(&short)[0], 400);
+    assert!(
+        text.contains("97 of 100 periods in 4.00 s of the recording"),
+        "{text}"
+    );
+    // A group that was made anew says nothing of its quota but that.
+    let mut anew = p.clone();
+    let accounts = Arc::make_mut(&mut anew.processes[0].accounts);
+    let group = &mut accounts.change.as_mut().unwrap().groups[0];
+    group.fate = GroupFate::Replaced;
+    (group.group.n_throttled, group.group.n_periods) = (None, None);
+    let text = render_finding(&found(&anew)[0], 400);
+    let said =
+        "/machine.slice/vm1/vcpu0: 0.20 CPUs (20.0 ms of each 100 ms), 7.50 s of throttled time";
+    assert!(text.contains(said) && text.contains("made anew"), "{text}");
     // Few throttled periods do not explain much waiting.
     let mut p = grouped(profile(200, 800), throttled(3, 100));
     with_cpu(&mut p, cpu(20, 0, 0));
