@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use wcprof_profile::AccountsChange;
 use wcprof_profile::model::{ProfileProcess, ProfileThread, State};
+use wcprof_profile::{AccountsChange, GroupChange};
 use wcprof_text::duration;
 use wcprof_types::accounts::{CpuTimes, OtherProcess};
 use wcprof_types::cgroup::Cgroup;
@@ -37,7 +37,8 @@ const MAX_OTHERS: usize = 4;
 
 /// Why threads waited for a CPU.
 pub(crate) struct FoundCause {
-    cause: Cause,
+    /// `None`: a quota may have been the cause whose counts are not known.
+    cause: Option<Cause>,
     figures: String,
     /// What the CPUs did meanwhile, and groups whose counts are not known.
     pub(crate) evidence: Vec<Evidence>,
@@ -46,7 +47,7 @@ pub(crate) struct FoundCause {
 impl FoundCause {
     /// A finding that says the cause.
     pub(crate) fn told(self, finding: Finding, texts: &[CauseText]) -> Finding {
-        let Some(text) = texts.iter().find(|text| text.cause == self.cause) else {
+        let Some(text) = texts.iter().find(|text| Some(text.cause) == self.cause) else {
             return finding;
         };
         let fill = |text: &str| text.replace("{figures}", &self.figures);
@@ -104,14 +105,23 @@ pub(crate) fn cause(
         let affinity = || affinity(change, &waiters, (all, rule.index.duration_ns));
         quota().or_else(deadline).or_else(affinity)
     });
-    let (cause, figures) = of_limit.unwrap_or_else(|| cpus.cause(idle));
+    let (cause, figures) = match of_limit {
+        Some((cause, figures)) => (Some(cause), figures),
+        None if change.is_some_and(|change| quotas_not_counted(change).next().is_some()) => {
+            (None, String::new())
+        }
+        None => {
+            let (cause, figures) = cpus.cause(idle);
+            (Some(cause), figures)
+        }
+    };
     let waited = Sum::new(rows).weight;
     Some(FoundCause {
         cause,
         figures,
         evidence: [
             cpus.evidence(idle, waited),
-            change.map_or_else(Evidence::default, |change| unknown_groups(change, &waiters)),
+            change.map_or_else(Evidence::default, unknown_groups),
         ]
         .into(),
     })
@@ -152,15 +162,15 @@ fn quota(
     ))
 }
 
-/// Groups of the threads with a quota of which it is not known how often it was used up, and threads that changed groups.
-fn unknown_groups(change: &AccountsChange, waiters: &[Waiter<'_>]) -> Evidence {
-    let sets = waiters
-        .iter()
-        .filter_map(|waiter| change.thread(waiter.thread.pid, waiter.thread.tid));
-    let places: BTreeSet<u32> = sets.flat_map(|set| set.groups.iter().copied()).collect();
-    let groups = places.iter();
-    let groups = groups.filter_map(|place| change.groups.get(*place as usize));
-    let mut names: Vec<String> = groups
+/// Groups of the recorded threads with a quota of which it is not known how often it was used up.
+fn quotas_not_counted(change: &AccountsChange) -> impl Iterator<Item = &GroupChange> {
+    let groups = change.groups.iter();
+    groups.filter(|one| one.group.quota_us.is_some() && one.group.n_throttled.is_none())
+}
+
+/// Groups with a quota that changed, and threads that changed groups.
+fn unknown_groups(change: &AccountsChange) -> Evidence {
+    let mut names: Vec<String> = (change.groups.iter())
         .filter_map(|one| {
             let remark = one.fate.remark()?;
             let quota = quota_text(&one.group, "")?;

@@ -232,6 +232,9 @@ fn limit_and_symptom() {
     let said =
         "/machine.slice/vm1/vcpu0: 0.20 CPUs (20.0 ms of each 100 ms), 7.50 s of throttled time";
     assert!(text.contains(said) && text.contains("made anew"), "{text}");
+    // So it may have been the cause.
+    let unknown = "CPU-starved: threads are runnable but do not run";
+    assert!(text.contains(unknown), "{text}");
     // Few throttled periods do not explain much waiting.
     let mut p = grouped(profile(200, 800), throttled(3, 100));
     with_cpu(&mut p, cpu(20, 0, 0));
