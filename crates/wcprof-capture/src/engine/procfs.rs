@@ -1,6 +1,6 @@
-//! Snapshots from `/proc`: `schedstat` for the counters, `stat` for the state and what stops a thread, and `syscall`
-//! for the instruction and stack pointer of a thread that ran and is blocked. Their files are held open while
-//! descriptors last; those of further threads are opened at each tick.
+//! Snapshots from `/proc`: `schedstat` for the counters, `syscall` for the state and, of blocked threads, the instruction
+//! and stack pointer, and `stat` of a thread that ran for what stops it. Their files are held open while descriptors last;
+//! those of further threads are opened at each tick.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -17,9 +17,9 @@ use crate::batch::{TargetId, ThreadCounters};
 use crate::sampler::Pulse;
 use wcprof_host::clock::{boot_offset_ns, monotonic_ns};
 use wcprof_host::procfs::{
-    SchedStat, SyscallState, TaskStat, has_ended, line_buffer, list_threads, open, parse_schedstat,
-    parse_stat, parse_syscall, parse_task_state, read_file, read_line_bytes, stop_cause,
-    thread_name,
+    SchedStat, SyscallState, TaskStat, has_ended, is_in_freezer, line_buffer, list_threads, open,
+    parse_schedstat, parse_stat, parse_syscall, parse_task_state, read_file, read_line_bytes,
+    stop_cause, thread_name,
 };
 
 /// A thread's name is read again this often.
@@ -29,7 +29,7 @@ const NAME_NS: u64 = 1_000_000_000;
 const YOUNG_NAME_NS: u64 = 10_000_000;
 /// `/proc/PID/stat` counts in `USER_HZ`, 100 on every Linux.
 const TICK_NS: u64 = 10_000_000;
-/// Files of a thread that are read at each tick; the last one only after it ran.
+/// Files of a thread that are read at ticks; the second one only after it ran.
 const FILES: [&str; 3] = ["schedstat", "stat", "syscall"];
 
 #[derive(Debug)]
@@ -61,6 +61,8 @@ struct Files {
     /// When its name is to be read next, and how long after that again.
     name_due: u64,
     name_wait: u64,
+    /// Its control group (version 1) can stop it without waking it.
+    can_freeze_asleep: bool,
     /// It was blocked when it was last looked at.
     last: Option<BlockedLook>,
 }
@@ -124,6 +126,7 @@ impl ProcfsSnapshots {
                 true => YOUNG_NAME_NS,
                 false => NAME_NS,
             },
+            can_freeze_asleep: is_in_freezer(pid, tid),
             last: None,
         }))
     }
@@ -234,15 +237,15 @@ impl Files {
         if !self.is_same()? {
             return Ok(None);
         }
-        let (Some(counters), Some(state)) = (self.schedstat()?, self.state()?) else {
+        let Some(counters) = self.schedstat()? else {
             return Ok(None);
         };
-        // One that has ended shows its counters until its process is waited for: a main thread, as long as others run.
-        if has_ended(state.0) || !self.look((pid, tid), counters.n_runs, state)? {
+        if !self.look((pid, tid), counters.n_runs)? {
             return Ok(None);
         }
         let mut comm = None;
         if time >= self.name_due {
+            self.can_freeze_asleep = is_in_freezer(pid, tid);
             comm = thread_name(pid, tid).ok().map(|name| Comm::new(&name));
             self.name_due = time + self.name_wait;
             self.name_wait = (2 * self.name_wait).min(NAME_NS);
@@ -281,47 +284,55 @@ impl Files {
 }
 
 impl Files {
-    /// Learns whether the thread is blocked, and in what. Of one that is blocked and has not run since, as its count of
-    /// runs shows, that is known. False when it has exited.
-    fn look(
-        &mut self,
-        thread: (Pid, Tid),
-        n_runs: u64,
-        (state, flags): (char, u32),
-    ) -> io::Result<bool> {
+    /// Learns whether the thread is blocked, and in what. Of one that was blocked and has not run since, as its count of
+    /// runs shows, only whether it still is: `syscall` tells that at the least cost. False when it has exited.
+    fn look(&mut self, thread: (Pid, Tid), n_runs: u64) -> io::Result<bool> {
         let last = self.last.filter(|last| last.n_runs == n_runs);
-        if state == 'R' {
-            self.last = None;
-        } else if let Some(last) = last {
-            if last.state != state {
-                // The freezer of version 1 lets a sleeper sleep.
-                let slept = last.state == 'S';
-                let stop = stop_cause(thread, (state, flags), slept);
-                self.last = Some(BlockedLook {
-                    state,
-                    stop,
-                    ..last
-                });
+        let known = match last {
+            Some(last) if self.can_freeze_asleep => {
+                let Some((state, flags)) = self.state()? else {
+                    return Ok(false);
+                };
+                if state != last.state {
+                    let stop = stop_cause(thread, (state, flags), last.state == 'S');
+                    self.last = Some(BlockedLook {
+                        state,
+                        stop,
+                        ..last
+                    });
+                }
+                state != 'R'
             }
-        } else {
-            let Some(syscall) = self.syscall()? else {
-                return Ok(false);
-            };
-            self.last = match syscall {
-                SyscallState::Running => None,
-                SyscallState::Blocked { number, args, regs } => Some(BlockedLook {
-                    n_runs,
-                    state,
-                    syscall: InSyscall {
-                        number,
-                        args: [args[0], args[1], args[2]],
-                    },
-                    regs,
-                    stop: stop_cause(thread, (state, flags), false),
-                }),
-            };
-        }
+            Some(_) => match self.syscall()? {
+                Some(state) => state != SyscallState::Running,
+                None => return Ok(false),
+            },
+            None => return self.look_anew(thread, n_runs),
+        };
+        self.last = self.last.filter(|_| known);
         Ok(true)
+    }
+
+    /// The same of a thread that ran.
+    fn look_anew(&mut self, thread: (Pid, Tid), n_runs: u64) -> io::Result<bool> {
+        let (Some((state, flags)), Some(syscall)) = (self.state()?, self.syscall()?) else {
+            return Ok(false);
+        };
+        self.last = match syscall {
+            SyscallState::Running => None,
+            SyscallState::Blocked { number, args, regs } => Some(BlockedLook {
+                n_runs,
+                state,
+                syscall: InSyscall {
+                    number,
+                    args: [args[0], args[1], args[2]],
+                },
+                regs,
+                stop: stop_cause(thread, (state, flags), false),
+            }),
+        };
+        // One that has ended shows its counters until its process is waited for: a main thread, as long as others run.
+        Ok(!has_ended(state))
     }
 }
 

@@ -63,8 +63,12 @@ pub fn has_ended(state: char) -> bool {
 
 /// State letter and `PF_*` flags of `stat`, without the cost of the rest. `None` when it has another form.
 pub fn parse_task_state(line: &[u8]) -> Option<(char, u32)> {
-    let close = line.iter().rposition(|&byte| byte == b')')?;
-    let rest = std::str::from_utf8(line.get(close + 1..)?).ok()?;
+    /// More than a name and its pid take, and the fields up to the flags.
+    const PART: usize = 96;
+    let head = &line[..line.len().min(PART)];
+    let close = head.iter().rposition(|&byte| byte == b')')?;
+    let rest = &line[close + 1..];
+    let rest = std::str::from_utf8(&rest[..rest.len().min(PART)]).ok()?;
     // Fields 3 and 9 of proc(5).
     let mut fields = rest.split_ascii_whitespace();
     let state = fields.next()?.chars().next()?;

@@ -128,6 +128,15 @@ pub fn stop_cause((pid, tid): (Pid, Tid), state: (char, u32), slept: bool) -> Op
     .cause(state, slept)
 }
 
+/// Whether a thread is in a group of a freezer of version 1, which stops it in its sleep (Linux 6.1).
+pub fn is_in_freezer(pid: Pid, tid: Tid) -> bool {
+    let task = StoppedTask {
+        folder: &format!("/proc/{pid}/task/{tid}"),
+        read: &|path| read_file(path).ok(),
+    };
+    task.freezer_group().is_some()
+}
+
 /// What stops a thread at this moment.
 pub fn stopped(pid: Pid, tid: Tid) -> Option<StopCause> {
     let stat = read_file(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
