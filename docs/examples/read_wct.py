@@ -16,7 +16,7 @@ MAGIC = b"\x89wcprof\n"
 MARK = b"\x89wcblk\r\n"
 FILE_HEADER_BYTES, BLOCK_HEADER_BYTES = 36, 44
 TABLES, SPANS, NAMES = 1, 2, 3
-STATES = ["on-cpu", "guest", "runnable", "blocked", "steal-irq", "unknown"]
+STATES = ["on-cpu", "guest", "runnable", "blocked", "steal-irq", "unknown", "vm-exit"]
 # The tables whose sizes begin each block, in this order.
 COUNTED = ["processes", "modules", "threads", "frames", "nodes", "stacks", "waits", "counters"]
 

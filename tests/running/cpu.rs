@@ -294,28 +294,3 @@ fn assert_no_cpu_time_lost(engine: Engine, mut target: RemoteProcess) {
         "{n_met} of {n_born} short-lived threads were met"
     );
 }
-
-pub(crate) fn vcpu(engine: Engine) {
-    let _load = alone();
-    let target = RemoteProcess::start(&fixture("vcpu.c", Variant::NoFramePointers));
-    if target.keys.get("kvm") != Some(&1) {
-        skip("vcpu", "needs /dev/kvm");
-        return;
-    }
-    let recording = Attach::new(engine, target.pid()).run();
-    recording.assert_sound(engine);
-    let folded = recording.folded();
-    let halted = folded.thread("CPU 1/KVM");
-    let idle = halted.states(&["[idle]"]).share_of(&halted);
-    assert!(idle > 0.99, "a halted vCPU is idle:\n{}", halted.show());
-    let spinning = folded.thread("CPU 0/KVM");
-    assert_eq!(spinning.waits().total(), 0, "{}", spinning.waits().show());
-    if engine.sees_running() {
-        let guest = spinning.states(&["[guest]", "[runnable]", "[steal/irq]"]);
-        assert!(
-            guest.share_of(&spinning) > 0.98,
-            "a spinning vCPU is a guest:\n{}",
-            spinning.show()
-        );
-    }
-}

@@ -6,10 +6,12 @@
 mod ahead;
 mod cpu;
 mod demo;
+mod guests;
 mod limits;
 mod operations;
 mod polling;
 mod stripped;
+mod workers;
 
 wcprof_testkit::engine_tests! {
     each {
@@ -26,6 +28,8 @@ wcprof_testkit::engine_tests! {
         limits::affinity: "Check that threads which may use one CPU are said to wait for that.",
         limits::bursts: "Check that threads which wake up together on idle CPUs are not called starved.",
         cpu::vcpu: "Check that a spinning vCPU is a guest and a halted one is idle.",
+        workers::uring: "Check that threads of io_uring have kernel stacks and the CPU time that the kernel counts, and nothing of the calls that made them.",
+        guests::vcpus: "Check time in guests and in the kernel for them against guest_time, and that a halted vCPU is idle.",
     }
     any {
         ahead::names_ahead: "Check that inline functions are looked up while a recording runs, and that it ends with them.",

@@ -218,7 +218,8 @@ static __attribute__((always_inline)) void copy_stack(struct task_record *r,
 
 /*
  * Copies the kernel stack of a blocked thread that proves by its counts that it did not run since it
- * was looked at. The bytes copied are in the record.
+ * was looked at, and that of a worker without a user stack wherever it is off-CPU. The bytes copied are
+ * in the record.
  */
 static __attribute__((always_inline)) void copy_kernel(struct task_record *r,
 						       struct task_struct *task)
@@ -226,8 +227,9 @@ static __attribute__((always_inline)) void copy_kernel(struct task_record *r,
 	u64 at = r->stack_len;
 	long len;
 
-	if (r->status & (STATUS_ON_CPU | STATUS_TORN) || !r->state || r->flags & PF_EXITING ||
-	    at > MAX_STACK)
+	if (r->status & (STATUS_ON_CPU | STATUS_TORN) || r->flags & PF_EXITING || at > MAX_STACK)
+		return;
+	if (!r->state && !(r->flags & (PF_IO_WORKER | PF_USER_WORKER)))
 		return;
 	len = bpf_get_task_stack(task, (u8 *)(r + 1) + at, MAX_KERNEL, 0);
 	if (len <= 0 || len > MAX_KERNEL || has_run(r, task))

@@ -123,7 +123,7 @@ struct shared {
 	s32 host_tgid;
 	/* Bytes of `records` in use. */
 	u32 len;
-	/* Records of blocked threads have their kernel stacks. */
+	/* Records of blocked threads, and of workers that are off-CPU, have their kernel stacks. */
 	u32 kernel;
 	/* Written by the programs from here on. */
 	struct pass pass;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use wcprof_types::lock::FutexWords;
-use wcprof_types::{Avma, Sched, StopCause, Tid, UserRegs, Wait};
+use wcprof_types::{Avma, Sched, StopCause, ThreadState, Tid, UserRegs, Wait};
 
 use crate::queue::Queued;
 use wcprof_host::Target;
@@ -119,7 +119,7 @@ pub struct ThreadTick {
     pub wait: Option<Wait>,
     /// Its stack.
     pub stack: StackCopy,
-    /// The kernel's part of it, if asked for and known.
+    /// The kernel's part of it, if asked for and known; of a thread without a user stack whenever it is known.
     pub kernel: KernelStack,
 }
 
@@ -148,6 +148,8 @@ pub struct ThreadCounters {
     pub run_ns: u64,
     /// Run-queue delay, ns.
     pub delay_ns: u64,
+    /// Run time in guests, where no timer sample tells it, ns; else 0.
+    pub guest_ns: u64,
 }
 
 /// The kernel's part of a stack, leaf first.
@@ -189,7 +191,7 @@ pub enum StackCopy {
     Copied(StackBytes),
     /// It ran while its stack was copied: dropped.
     Torn,
-    /// It has none (io_uring worker, vhost); `Wait::kernel` says where it is.
+    /// It has none (io_uring worker, vhost): [`ThreadTick::kernel`] is all of it.
     NoUserStack,
 }
 
@@ -214,11 +216,11 @@ pub struct TimerSample {
     pub tid: Tid,
     /// When, `CLOCK_MONOTONIC` ns.
     pub time: u64,
-    /// Inside `ioctl(KVM_RUN)`.
-    pub guest: bool,
-    /// Its stack; `None` for a thread without user registers.
+    /// What it ran: on-CPU, a guest, or in the kernel for a guest.
+    pub state: ThreadState,
+    /// Its stack; `None` for a thread without a user stack.
     pub stack: Option<StackBytes>,
-    /// The kernel's part of it, if asked for.
+    /// The kernel's part of it, if asked for; of a thread without a user stack always.
     pub kernel: KernelStack,
 }
 

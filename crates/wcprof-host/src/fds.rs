@@ -5,7 +5,9 @@ use std::fs;
 
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
 use wcprof_types::lock::is_wait;
-use wcprof_types::{Avma, FdKind, FdTarget, Tid, Wait};
+use wcprof_types::{Avma, FdKind, FdTarget, Pid, Tid, Wait};
+
+use crate::procfs::live_task;
 
 /// Descriptors whose files' types are remembered, and bytes of their names; beyond that the memory is emptied.
 const MAX_REMEMBERED: usize = 4096;
@@ -159,6 +161,22 @@ fn link_of(tid: Tid, fd: i32) -> String {
 fn read_link(tid: Tid, fd: i32) -> Option<String> {
     let name = fs::read_link(link_of(tid, fd)).ok()?;
     Some(name.to_string_lossy().into_owned())
+}
+
+/// Whether a process has a file for which the kernel makes threads in it: of io_uring, vhost or a virtual machine.
+pub fn may_have_workers(pid: Pid) -> bool {
+    /// Descriptors that are looked at.
+    const MAX: usize = 1 << 16;
+    let fds = live_task(pid).map(|pid| fs::read_dir(format!("/proc/{pid}/fd")));
+    let links = fds.into_iter().flatten().flatten().flatten().take(MAX);
+    links
+        .filter_map(|fd| fs::read_link(fd.path()).ok())
+        .any(|link| {
+            let link = link.to_string_lossy();
+            ["anon_inode:[io_uring]", "anon_inode:kvm-vm", "/dev/vhost-"]
+                .iter()
+                .any(|start| link.starts_with(start))
+        })
 }
 
 fn kind_of(mode: u16) -> FdKind {

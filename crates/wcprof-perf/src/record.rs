@@ -16,6 +16,8 @@ pub struct PerfSample<'a> {
     pub regs: Option<UserRegs>,
     /// The thread is inside `ioctl(KVM_RUN)`.
     pub in_kvm_run: bool,
+    /// The timer came while a guest's code ran.
+    pub in_guest: bool,
     /// Stack memory from `regs.sp` upward.
     pub stack: &'a [u8],
     /// The kernel's part of the call chain, leaf first, 8 bytes an address: where the timer came,
@@ -78,9 +80,15 @@ fn sample<'a>(reader: &mut Reader<'a>, misc: u16, callchain: bool) -> Option<Per
     let pid = Pid(reader.u32()? as i32);
     let tid = Tid(reader.u32()? as i32);
     let time = reader.u64()?;
+    let mode = u32::from(misc) & bindings::PERF_RECORD_MISC_CPUMODE_MASK;
     let in_kernel = !matches!(
-        u32::from(misc) & bindings::PERF_RECORD_MISC_CPUMODE_MASK,
+        mode,
         bindings::PERF_RECORD_MISC_USER | bindings::PERF_RECORD_MISC_CPUMODE_UNKNOWN
+    );
+    // Set by KVM's callbacks (`perf_guest_state`): the registers are those of the host's entry all the same.
+    let in_guest = matches!(
+        mode,
+        bindings::PERF_RECORD_MISC_GUEST_KERNEL | bindings::PERF_RECORD_MISC_GUEST_USER
     );
     let mut kernel: &[u8] = &[];
     if callchain {
@@ -123,6 +131,7 @@ fn sample<'a>(reader: &mut Reader<'a>, misc: u16, callchain: bool) -> Option<Per
         time,
         regs,
         in_kvm_run,
+        in_guest,
         stack,
         kernel,
     })
@@ -226,18 +235,27 @@ mod tests {
         assert!(!s.in_kvm_run);
     }
 
-    /// Check that KVM_RUN is recognized inside a system call only.
+    /// Check that KVM_RUN is recognized inside a system call only, and a guest by the CPU's mode.
     #[test]
     fn kvm_run() {
         let in_call = record(9, 1, &body(IN_SYSCALL_AX, KVM_RUN), &[0; 16], 0);
         let in_user = record(9, 2, &body(IN_SYSCALL_AX, KVM_RUN), &[0; 16], 0);
         let other = record(9, 1, &body(0, KVM_RUN), &[0; 16], 0);
-        let flag = |bytes: &[u8]| match parse_record(bytes, false) {
-            Some(Record::Sample(s)) => s.in_kvm_run,
+        let guest = |misc| record(9, misc, &body(IN_SYSCALL_AX, KVM_RUN), &[0; 16], 0);
+        let flags = |bytes: &[u8]| match parse_record(bytes, false) {
+            Some(Record::Sample(s)) => (s.in_kvm_run, s.in_guest),
             other => panic!("{other:?}"),
         };
-        assert!(flag(&in_call));
-        assert!(!flag(&in_user) && !flag(&other));
+        assert_eq!(flags(&in_call), (true, false));
+        assert_eq!(flags(&in_user), (false, false));
+        assert_eq!(flags(&other), (false, false));
+        for misc in [4, 5] {
+            assert_eq!(
+                flags(&guest(misc)),
+                (true, true),
+                "guest's kernel and user mode"
+            );
+        }
     }
 
     /// Check that every cut of a sample, and a dump that claims more than there is, is refused.

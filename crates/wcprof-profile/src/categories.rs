@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use wcprof_trace::FastState;
+use wcprof_types::StackEnd;
 
 use crate::model::{FunctionId, Profile, Row, State};
 use crate::places::is_runtime;
@@ -12,19 +13,28 @@ use crate::rules::Categories;
 /// The CPU time of one kind of work.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CategoryTime {
-    /// As the rule names it; `None` for what no rule covers.
+    /// As the rule names it, or one of its own for what no rule is asked about; `None` for what no rule covers.
     pub name: Option<String>,
     /// Nanoseconds on a CPU.
     pub weight: u64,
     /// Observations it stands on.
     pub n_samples: u64,
     /// The program's functions that ask for it, with their share of `weight`, the largest first. For
-    /// what no rule covers: the functions themselves.
+    /// what no rule covers, and for kernel workers: the functions themselves.
     pub callers: Vec<(FunctionId, u64)>,
 }
 
-/// The time of a profile in [`State::OnCpu`] by category, the largest first. Of a stack the innermost
-/// function that a category names decides.
+/// CPU time of which no stack is known: nobody can say what it was for.
+pub const NOT_SAMPLED: &str = "not sampled";
+/// CPU time in guests.
+const GUEST: &str = "guest";
+/// CPU time in the kernel for guests.
+const VM_EXITS: &str = "VM exits";
+/// CPU time of threads without a user stack that no rule names.
+const KERNEL_WORKER: &str = "kernel worker";
+
+/// The CPU time of a profile, guests' too, by category, the largest first. Of a stack the innermost
+/// function that a category names decides, of a kernel worker's the outermost.
 pub fn cpu_by_category(profile: &Profile, categories: &Categories) -> Vec<CategoryTime> {
     cpu_of_rows(profile, categories, profile.rows.iter())
 }
@@ -41,14 +51,15 @@ pub(crate) fn cpu_of_rows<'p>(
         function.is_some_and(|function| !is_runtime(function))
     };
     let mut sums: HashMap<Option<&str>, Sum> = HashMap::new();
-    for row in rows.filter(|row| row.state == State::OnCpu) {
+    for row in rows.filter(|row| row.state.is_running()) {
         let stack = row.stack.and_then(|id| profile.stacks.get(id.0 as usize));
         let frames = stack.map_or(&[][..], |stack| &stack.frames);
-        let leaf = work.innermost(frames);
-        let category = leaf.and_then(|leaf| work.of(frames[leaf]));
+        let (category, leaf) = work.of_stack(row.state, stack.map(|stack| stack.end), frames);
         let mut above = frames[..leaf.unwrap_or(frames.len())].iter().rev();
-        let asks =
-            |f: &&FunctionId| is_program(**f) && (category.is_none() || work.of(**f) != category);
+        let is_worker = stack.is_some_and(|stack| stack.end == StackEnd::NoUserStack);
+        let asks = |f: &&FunctionId| {
+            is_worker || is_program(**f) && (category.is_none() || work.of(**f) != category)
+        };
         let sum = sums.entry(category).or_default();
         sum.weight = sum.weight.saturating_add(row.weight);
         sum.n_samples = sum.n_samples.saturating_add(row.n_samples);
@@ -85,13 +96,31 @@ impl<'c> Work<'c> {
         Self { of: of.collect() }
     }
 
-    pub(crate) fn of(&self, function: FunctionId) -> Option<&'c str> {
+    fn of(&self, function: FunctionId) -> Option<&'c str> {
         self.of.get(function.0 as usize).copied().flatten()
     }
 
-    /// The place of the innermost function that has a kind, in frames, root first.
-    pub(crate) fn innermost(&self, frames: &[FunctionId]) -> Option<usize> {
-        frames.iter().rposition(|&f| self.of(f).is_some())
+    /// The kind of CPU time with a stack of these frames, root first, and the place of the function that says so where
+    /// others ask for what it does. `end` is `None` without a stack.
+    pub(crate) fn of_stack(
+        &self,
+        state: State,
+        end: Option<StackEnd>,
+        frames: &[FunctionId],
+    ) -> (Option<&'c str>, Option<usize>) {
+        match end {
+            _ if state == State::Guest => (Some(GUEST), None),
+            _ if state == State::VmExit => (Some(VM_EXITS), None),
+            None => (Some(NOT_SAMPLED), None),
+            Some(StackEnd::NoUserStack) => {
+                let named = frames.iter().find_map(|&f| self.of(f));
+                (named.or(Some(KERNEL_WORKER)), None)
+            }
+            Some(_) => {
+                let at = frames.iter().rposition(|&f| self.of(f).is_some());
+                (at.and_then(|at| self.of(frames[at])), at)
+            }
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use wcprof_types::{StackEnd, ThreadState, Wait};
 
 use crate::functions::KERNEL;
 use crate::model::{FunctionId, ProfileStackId, Reason, State};
+use crate::places::is_scheduler;
 use crate::rules::{Mark, Rules, StateRule};
 use crate::stacks::Stacks;
 
@@ -49,6 +50,7 @@ impl<'r> Classifier<'r> {
         let by_kernel = match subject.raw {
             ThreadState::OnCpu => Some(State::OnCpu),
             ThreadState::Guest => Some(State::Guest),
+            ThreadState::VmExit => Some(State::VmExit),
             ThreadState::Runnable => Some(State::Runnable),
             ThreadState::StealIrq => Some(State::StealIrq),
             ThreadState::Unknown | ThreadState::Other(_) => Some(State::Unknown),
@@ -133,7 +135,8 @@ fn applies(
         && is_in(&rule.process, &[subject.process])
 }
 
-/// Where in the kernel a thread without a user stack waits: from the wait, else the stack's leaf.
+/// Where in the kernel a thread without a user stack waits: from the wait, else the innermost function of its
+/// stack that is not the scheduler's.
 fn kernel_place<'a>(subject: &Subject<'a>) -> Option<&'a str> {
     if let Some(wait) = subject.wait
         && !wait.kernel.is_empty()
@@ -144,6 +147,8 @@ fn kernel_place<'a>(subject: &Subject<'a>) -> Option<&'a str> {
     if stack.end != StackEnd::NoUserStack {
         return None;
     }
-    let function = subject.stacks.functions.get(*stack.frames.last()?)?;
+    let functions = stack.frames.iter().rev();
+    let mut functions = functions.filter_map(|f| subject.stacks.functions.get(*f));
+    let function = functions.find(|f| !is_scheduler(f))?;
     (function.module == KERNEL).then_some(function.name.as_str())
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Profile, State};
+use crate::model::Profile;
 use crate::operations::{Counted, PerOperation, counted_by_class, per_operation};
 use crate::rules::{Categories, Rules};
 
@@ -99,7 +99,7 @@ pub fn cores(
 ) -> Cores {
     let mut on_cpu = vec![0_u64; profile.threads.len()];
     for row in &profile.rows {
-        if matches!(row.state, State::OnCpu | State::Guest) {
+        if row.state.is_running() {
             on_cpu[row.thread] = on_cpu[row.thread].saturating_add(row.weight);
         }
     }

@@ -13,7 +13,7 @@ use crate::model::{Detail, Function, FunctionId, Source};
 use crate::processes::images;
 
 /// The module name of kernel places.
-pub(crate) const KERNEL: &str = "[kernel]";
+pub const KERNEL: &str = "[kernel]";
 
 /// The functions of a trace's frames, each once.
 #[derive(Debug)]

@@ -17,6 +17,7 @@ pub mod diff;
 mod filter;
 mod fleet;
 mod functions;
+mod guests;
 mod held;
 mod index;
 mod label;
@@ -49,18 +50,20 @@ mod window;
 
 pub use accounts::{AccountsChange, GroupChange, GroupFate, HostAccounts};
 pub use builder::ProfileBuilder;
-pub use categories::{CategoryTime, cpu_by_category};
+pub use categories::{CategoryTime, NOT_SAMPLED, cpu_by_category};
 pub use cores::{ClassCores, Cores, CoresRatio, PoolCores, ProcessCores, cores};
 pub use counters::ProcessCounters;
 pub use filter::{FilterError, FunctionFilter, ThreadFilter, globs, keep_threads};
 pub use fleet::{Figure, Fleet, Member, fleets};
+pub use functions::KERNEL;
+pub use guests::{VmExits, vm_exits};
 pub use label::{Label, file_text};
 pub use locks::LockTimes;
 pub use name_set::NameSet;
 pub use operations::{
     Cost, Counted, OperationKind, PerOperation, PoolCost, WorkCost, counted_by_class,
 };
-pub use places::is_runtime;
+pub use places::{is_runtime, waits_in};
 pub use pools::without_numbers;
 pub use precision::{Course, Estimator, Interval};
 pub use prepared::for_each_shown;

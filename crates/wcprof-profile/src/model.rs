@@ -47,11 +47,13 @@ pub enum State {
     /// `[stopped]`: the kernel does not let it run until somebody lets it go on, whatever it did before: a
     /// stop signal, a frozen control group, a debugger, a core dump.
     Stopped,
+    /// `[vm-exit]`: it ran in the kernel for a guest, not in it.
+    VmExit,
 }
 
 impl State {
     /// Every value, in declaration order; `state as usize` is its place here.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::OnCpu,
         Self::Guest,
         Self::Runnable,
@@ -66,6 +68,7 @@ impl State {
         Self::Throttle,
         Self::PlaceUnknown,
         Self::Stopped,
+        Self::VmExit,
     ];
 
     /// Its name, as in `[on-cpu]` without the brackets.
@@ -86,11 +89,17 @@ impl State {
             Self::Sleep => "[sleep]",
             Self::Idle => "[idle]",
             Self::PlaceUnknown => "[place-unknown]",
+            Self::VmExit => "[vm-exit]",
             Self::Blocked => "[blocked]",
             Self::StealIrq => "[steal/irq]",
             Self::Unknown => "[unknown]",
             Self::Stopped => "[stopped]",
         }
+    }
+
+    /// On a CPU: for itself, in a guest, or for one.
+    pub fn is_running(self) -> bool {
+        matches!(self, Self::OnCpu | Self::Guest | Self::VmExit)
     }
 
     /// Off-CPU in a wait that is not idle.
@@ -162,7 +171,7 @@ impl std::str::FromStr for State {
 /// A name that is no [`State`].
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "unknown state {0:?} (known: on-cpu, guest, runnable, lock, disk, net, sleep, idle, blocked, steal/irq, unknown, throttle, place-unknown, stopped)"
+    "unknown state {0:?} (known: on-cpu, guest, runnable, lock, disk, net, sleep, idle, blocked, steal/irq, unknown, throttle, place-unknown, stopped, vm-exit)"
 )]
 pub struct UnknownState(pub String);
 

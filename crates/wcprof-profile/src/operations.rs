@@ -108,14 +108,14 @@ pub struct PerOperation {
     pub total: Cost,
     /// By pool, the most CPU time first. They add up to `total`.
     pub pools: Vec<PoolCost>,
-    /// The CPU time by kind of work, the largest first. They add up to that of `total`, but for guests.
+    /// The CPU time by kind of work, the largest first. They add up to that of `total`.
     pub work: Vec<WorkCost>,
 }
 
 impl Cost {
     fn add(&mut self, state: State, us: f64) {
         let sum = match state {
-            State::OnCpu | State::Guest => &mut self.cpu_us,
+            State::OnCpu | State::Guest | State::VmExit => &mut self.cpu_us,
             State::Runnable | State::StealIrq => &mut self.cpu_wait_us,
             State::Lock => &mut self.lock_us,
             State::Disk => &mut self.disk_us,

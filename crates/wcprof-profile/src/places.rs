@@ -49,6 +49,33 @@ pub fn is_runtime(function: &Function) -> bool {
     starts(&function.module, &MODULES) || starts(&function.name, &NAMES)
 }
 
+/// Whether a function is of the kernel's scheduler: it puts a thread to sleep, whatever that waits for. The kernel
+/// leaves such functions out of `/proc/PID/task/TID/stack` (`in_sched_functions`, kernel/sched/core.c).
+pub(crate) fn is_scheduler(function: &Function) -> bool {
+    const STARTS: [&str; 11] = [
+        "__schedule",
+        "schedule",
+        "io_schedule",
+        "preempt_schedule",
+        "__cond_resched",
+        "wait_for_completion",
+        "__wait_for_common",
+        "wait_for_common",
+        "__wait_on_bit",
+        "out_of_line_wait_on_bit",
+        "bit_wait",
+    ];
+    function.module == KERNEL && STARTS.iter().any(|start| function.name.starts_with(start))
+}
+
+/// The function that says where a thread waits: the innermost of the program, else the innermost that is not the
+/// scheduler's. The functions are a stack's, innermost first.
+pub fn waits_in<'f>(functions: impl Iterator<Item = &'f Function> + Clone) -> Option<&'f Function> {
+    let own = functions.clone().find(|f| !is_runtime(f));
+    own.or_else(|| functions.clone().find(|f| !is_scheduler(f)))
+        .or_else(|| functions.clone().next())
+}
+
 /// One thread at one place: a row of a pool.
 #[derive(Debug)]
 pub(crate) struct Seen<'a> {

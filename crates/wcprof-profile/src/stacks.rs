@@ -36,7 +36,7 @@ pub(crate) struct Stacks<'a> {
     pub(crate) functions: Functions<'a>,
     list: IndexSet<ProfileStack, FastState>,
     of_trace: HashMap<(StackId, TimeNs), Option<ProfileStackId>, FastState>,
-    /// Kernel functions on the leaf side of a user stack are left out.
+    /// Kernel functions on the leaf side of a user stack are left out; a thread without one has no others.
     without_kernel: bool,
     /// Of [`MAX_MORE_FUNCTIONS`].
     left: usize,
@@ -135,7 +135,7 @@ impl<'a> Stacks<'a> {
             frames.drain(..root);
             end = StackEnd::Root;
         }
-        if self.without_kernel {
+        if self.without_kernel && end != StackEnd::NoUserStack {
             match self.functions.n_without_kernel(&frames) {
                 Some(n) => frames.truncate(n),
                 // The innermost stays: it says where the thread is.

@@ -34,13 +34,13 @@ impl<'a> Subjects<'a> {
     /// `None` for other states, and where no stack says it.
     pub fn of(&self, row: &Row) -> Option<Subject<'a>> {
         let profile = self.profile;
-        let frames = &profile.stacks.get(row.stack?.0 as usize)?.frames;
+        let stack = row.stack.and_then(|id| profile.stacks.get(id.0 as usize));
+        let frames = stack.map_or(&[][..], |stack| &stack.frames);
         match row.state {
-            State::OnCpu => {
-                let leaf = self.work.innermost(frames);
-                Some(Subject::Work(
-                    leaf.and_then(|leaf| self.work.of(frames[leaf])),
-                ))
+            state if state.is_running() => {
+                let end = stack.map(|stack| stack.end);
+                let (work, _) = self.work.of_stack(state, end, frames);
+                Some(Subject::Work(work))
             }
             State::Lock => {
                 let functions = frames.iter().rev();

@@ -10,6 +10,9 @@ use crate::weights::Piece;
 /// Unexplained CPU time of the process that can be counters not settled yet, per CPU.
 const UNSETTLED_NS: u64 = 12_000_000;
 
+/// Threads that are older than a process's part are first looked at as it begins, and later only where there are many.
+const LATE_LOOK_NS: u64 = 50_000_000;
+
 #[derive(Debug, Default)]
 pub(crate) struct ExitedCpu {
     /// The process's CPU clock when its part began, and last.
@@ -20,13 +23,31 @@ pub(crate) struct ExitedCpu {
     /// The pseudo-thread, once there is one.
     pub(crate) thread: Option<ThreadId>,
     /// When something was given last, and where its interval began.
-    pub(crate) since: u64,
+    since: u64,
     before: u64,
+    /// When the process's part began.
+    began: u64,
+    /// A thread was first seen since the last reading that had run before, nobody knows for how long.
+    is_vague: bool,
 }
 
 impl ExitedCpu {
-    /// Takes a reading of the process's CPU clock, ns.
-    pub(crate) fn read(&mut self, cpu: u64) {
+    /// The process's part begins.
+    pub(crate) fn begin(&mut self, time: u64) {
+        (self.since, self.began) = (time, time);
+    }
+
+    /// A thread that is older than the process's part was first looked at. What it ran in between is not that of an
+    /// exited thread: where that can be much, nothing counts that was used until the next reading.
+    pub(crate) fn looked_at_older(&mut self, time: u64) {
+        self.is_vague |= time.saturating_sub(self.began) > LATE_LOOK_NS;
+    }
+
+    /// Takes a reading of the process's CPU clock, ns, at a time.
+    pub(crate) fn read(&mut self, cpu: u64, now: u64) {
+        if std::mem::take(&mut self.is_vague) {
+            (self.first, self.shown, self.since) = (Some(cpu), 0, now);
+        }
         self.first.get_or_insert(cpu);
         self.last = cpu;
     }

@@ -7,7 +7,7 @@ use std::sync::mpsc::Sender;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use wcprof_capture::{
-    KernelStack, LockGlance, StackBytes, StackCopy, StackRequest, TargetEnd, TargetId, ThreadTick,
+    LockGlance, Since, StackBytes, StackCopy, StackRequest, TargetEnd, TargetId, ThreadTick,
     TickBatch, TickCounts, TimerSample, add_recording_cpu,
 };
 use wcprof_host::clock::{monotonic_ns, own_cpu_ns};
@@ -192,7 +192,7 @@ impl<S: TraceSink> Recorder<S> {
         let mut process = ProcessState::new(process, Arc::clone(target));
         (process.fold, process.owns_id) = (fold, owns_id);
         process.exited.thread = known.and_then(|fold| fold.exited);
-        process.exited.since = self.clock.last;
+        process.exited.begin(self.clock.last);
         process.read_modules(monotonic_ns(), &mut self.writer, &mut self.stacks.shared)?;
         self.processes.add(id, process);
         Ok(())
@@ -257,7 +257,7 @@ impl<S: TraceSink> Recorder<S> {
         for &(target, cpu) in &batch.process_cpu_ns {
             let n_cpus = self.n_cpus;
             self.give_exited(target, |exited, now| {
-                exited.read(cpu);
+                exited.read(cpu, now);
                 exited.take_settled(n_cpus, now)
             })?;
         }
@@ -276,26 +276,27 @@ impl<S: TraceSink> Recorder<S> {
         self.writer.set_start(unix_ns_at(time));
         self.clock.begin = Some(time);
         for process in self.processes.iter_mut() {
-            process.exited.since = time;
+            process.exited.begin(time);
         }
     }
 
     fn timer_sample(&mut self, sample: &TimerSample, stacks: &[u8]) -> Result<(), TraceError> {
         // A thread that no tick has seen (yet): its time is found by the process's CPU clock.
         let key = (sample.target, sample.tid);
-        if let Some(copy) = &sample.stack
-            && self.threads.contains_key(&key)
-        {
-            let (stack, _) = self.unwind(key, copy, stacks, sample.time)?;
-            let writer = &mut self.writer;
-            let stack = self
-                .stacks
-                .add_kernel(stack, &sample.kernel, stacks, writer)?;
+        if self.threads.contains_key(&key) {
+            let stack = match &sample.stack {
+                Some(copy) => {
+                    let (stack, _) = self.unwind(key, copy, stacks, sample.time)?;
+                    let (kernel, writer) = (&sample.kernel, &mut self.writer);
+                    self.stacks.add_kernel(stack, kernel, stacks, writer)?
+                }
+                None => (self.stacks).of_worker(&sample.kernel, stacks, &mut self.writer)?,
+            };
             if let Some(thread) = self.threads.get_mut(&key) {
                 thread.hits.push(TimerHit {
                     time: sample.time,
                     place: (Some(stack), None),
-                    guest: sample.guest,
+                    state: sample.state,
                 });
             }
         }
@@ -562,6 +563,9 @@ impl<S: TraceSink> Recorder<S> {
         let Some(process) = self.processes.get_mut(tick.target) else {
             return Ok(());
         };
+        if tick.since == Some(Since::FirstTick) {
+            process.exited.looked_at_older(tick.time);
+        }
         let id = self.writer.add_thread(process.id, tick.tid, seen, name)?;
         if let Some(fold) = self.fold_of(tick.target) {
             fold.add_thread(id, name);
@@ -603,19 +607,13 @@ impl<S: TraceSink> Recorder<S> {
                     // The sampler is gone at the end of a recording: nothing to ask for then.
                     let _ = self.requests.send(request);
                 }
-                stack
+                let (kernel, writer) = (&tick.kernel, &mut self.writer);
+                self.stacks.add_kernel(stack, kernel, stacks, writer)?
             }
             StackCopy::NoUserStack => {
-                let has_kernel_stack = tick.kernel != KernelStack::None;
-                let (wait, writer) = (tick.wait.as_ref(), &mut self.writer);
-                self.stacks
-                    .without_user_stack(wait, has_kernel_stack, writer)?
+                (self.stacks).of_worker(&tick.kernel, stacks, &mut self.writer)?
             }
         };
-        let writer = &mut self.writer;
-        let stack = self
-            .stacks
-            .add_kernel(stack, &tick.kernel, stacks, writer)?;
         let wait = match &tick.wait {
             Some(wait) if tick.sched == Sched::Blocked => {
                 Some(self.wait(tick.target, wait, tick.stop)?)
@@ -701,7 +699,7 @@ impl<S: TraceSink> Recorder<S> {
         let mut pieces = std::mem::take(&mut self.pieces);
         for piece in &pieces {
             let group = match piece.state {
-                State::OnCpu | State::Guest => 0,
+                State::OnCpu | State::Guest | State::VmExit => 0,
                 State::Runnable => 1,
                 State::Blocked | State::StealIrq | State::Unknown | State::Other(_) => 2,
             };

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use wcprof_capture::{KernelStack, StackBytes};
 use wcprof_trace::model::{Frame, FrameId, NodeId, StackId};
 use wcprof_trace::{TraceError, TraceSink};
-use wcprof_types::{Avma, FrameAddress, StackEnd, Wait};
+use wcprof_types::{Avma, FrameAddress, StackEnd};
 use wcprof_unwind::UnwoundStack;
 
 use crate::need::Unwinding;
@@ -120,21 +120,25 @@ impl Stacks {
         Ok(stack)
     }
 
-    /// The stack of a thread without a user stack: where in the kernel it waits, as far as the
-    /// engine says so.
-    pub(crate) fn without_user_stack(
+    /// The stack of a thread without a user stack: its kernel stack. `all` are the bytes of all stacks of
+    /// the batch.
+    pub(crate) fn of_worker(
         &mut self,
-        wait: Option<&Wait>,
-        has_kernel_stack: bool,
+        kernel: &KernelStack,
+        all: &[u8],
         sink: &mut impl TraceSink,
     ) -> Result<StackId, TraceError> {
         self.count(StackEnd::NoUserStack);
-        let place = wait.map(|wait| &wait.kernel);
-        let frame = match place.filter(|place| !place.is_empty() && !has_kernel_stack) {
-            Some(place) => vec![sink.intern_frame(Frame::Kernel(place.clone()))?],
-            None => Vec::new(),
+        let frames = match sink.room().stacks {
+            true => kernel_frames(kernel, all),
+            false => {
+                self.n_bare += 1;
+                Vec::new()
+            }
         };
-        self.intern(frame, StackEnd::NoUserStack, sink)
+        let frames = frames.into_iter().map(|frame| sink.intern_frame(frame));
+        let root_first = frames.collect::<Result<_, _>>()?;
+        self.intern(root_first, StackEnd::NoUserStack, sink)
     }
 
     /// The same stack with the kernel's part on its leaf side; `all` are the bytes of all stacks of

@@ -52,6 +52,7 @@ impl ThreadState {
                 voluntary: tick.counters.voluntary.map(|_| 0),
                 run_ns: 0,
                 delay_ns: 0,
+                guest_ns: 0,
                 place: None,
                 n_ticks: 0,
             },
@@ -170,6 +171,7 @@ fn observation(tick: &ThreadTick, place: Option<Place>) -> Observation<Place> {
         voluntary: tick.counters.voluntary,
         run_ns: tick.counters.run_ns,
         delay_ns: tick.counters.delay_ns,
+        guest_ns: tick.counters.guest_ns,
         place,
         n_ticks: tick.n_ticks,
     }

@@ -5,7 +5,7 @@ use wcprof_profile::model::State;
 /// The ANSI color.
 pub(crate) fn ansi(state: State) -> u8 {
     match state {
-        State::OnCpu | State::Guest => 32,
+        State::OnCpu | State::Guest | State::VmExit => 32,
         State::Runnable => 33,
         State::Lock => 31,
         State::Disk => 35,
@@ -18,7 +18,7 @@ pub(crate) fn ansi(state: State) -> u8 {
 /// Red, green and blue under text, in the order of [`State::ALL`].
 pub(crate) const TINTS: [u32; State::ALL.len()] = [
     0xf9c9ae, 0xecdca8, 0xfbe7a4, 0xdcc4f0, 0xbcd6f5, 0xb0e0da, 0xd3dce6, 0xeceff3, 0xe0d3ce,
-    0xf4bdd2, 0xdddddd, 0xe6dcd8, 0xe6eaee, 0xc9cfd6,
+    0xf4bdd2, 0xdddddd, 0xe6dcd8, 0xe6eaee, 0xc9cfd6, 0xf3d3b0,
 ];
 /// Under the names of groups.
 pub(crate) const GROUP: u32 = 0xd9dde3;

@@ -5,13 +5,14 @@ use std::collections::HashMap;
 
 use indexmap::IndexMap;
 use wcprof_profile::model::{LockRow, Profile, ProfileStackId, Row, State};
-use wcprof_profile::{CategoryTime, is_runtime, syscall_name};
+use wcprof_profile::{CategoryTime, NOT_SAMPLED, VmExits, is_runtime, syscall_name, waits_in};
+use wcprof_text::{percent, terminal_name};
 
 use crate::short::short;
 
 /// The columns of the pools, and the states that each adds up.
 pub(crate) const COLUMNS: [(&str, &[State]); 5] = [
-    ("cores", &[State::OnCpu, State::Guest]),
+    ("cores", &[State::OnCpu, State::Guest, State::VmExit]),
     ("cpu-wait", &[State::Runnable, State::StealIrq]),
     ("lock", &[State::Lock]),
     ("disk", &[State::Disk]),
@@ -100,12 +101,65 @@ pub(crate) fn at_a_time_text(profile: &Profile, ns: u64) -> String {
     }
 }
 
+/// Least share of CPU time of which no stack is known that is shown, percent.
+const MIN_UNKNOWN: f64 = 1.0;
+
+/// A kind of work as it is shown.
+#[derive(Debug)]
+pub(crate) struct KindOfWork<'a> {
+    pub(crate) category: &'a CategoryTime,
+    /// Not escaped.
+    pub(crate) name: &'a str,
+    /// Of the CPU time of all kinds.
+    pub(crate) percent: f64,
+}
+
+/// The `max` largest kinds of work, and the time of which no stack is known: whatever that was spent on would come
+/// before some of them.
+pub(crate) fn kinds_of_work(categories: &[CategoryTime], max: usize) -> Vec<KindOfWork<'_>> {
+    let times = categories.iter().map(|category| category.weight);
+    let on_cpu = times.fold(0, u64::saturating_add);
+    let kinds = categories.iter().filter(|category| category.weight > 0);
+    let kinds = kinds.map(|category| KindOfWork {
+        category,
+        name: category.name.as_deref().unwrap_or("other code"),
+        percent: percent(category.weight, on_cpu),
+    });
+    let (unknown, known): (Vec<_>, Vec<_>) = kinds.partition(|kind| kind.name == NOT_SAMPLED);
+    let unknown = unknown
+        .into_iter()
+        .filter(|kind| kind.percent >= MIN_UNKNOWN);
+    known.into_iter().take(max).chain(unknown).collect()
+}
+
 /// The functions that ask most for a kind of work; not escaped.
 pub(crate) fn callers(profile: &Profile, category: &CategoryTime) -> String {
     let callers = category.callers.iter().take(3);
     let callers = callers.filter_map(|(f, _)| profile.functions.get(f.0 as usize));
     let callers: Vec<String> = callers.map(|f| short(&f.name)).collect();
     callers.join(", ")
+}
+
+/// Reasons of exits that are shown.
+const MAX_REASONS: usize = 4;
+
+/// `147024 VM exits a second (io 147002, irq 20)`; the reasons' names are escaped.
+pub(crate) fn vm_exits_text(exits: &VmExits) -> String {
+    let reasons = exits.reasons.iter().take(MAX_REASONS);
+    let reasons = reasons.filter(|(_, rate)| *rate >= 0.5);
+    let reasons = reasons.map(|(name, rate)| format!("{} {rate:.0}", terminal_name(name)));
+    let reasons = match reasons.collect::<Vec<_>>().join(", ") {
+        reasons if reasons.is_empty() => reasons,
+        reasons => format!(" ({reasons})"),
+    };
+    let polling = match exits.polling {
+        cores if cores >= MIN_SHOWN => format!("; halt polling {cores:.2} cores"),
+        _ => String::new(),
+    };
+    format!(
+        "{:.0} VM exits a second{reasons}{polling}",
+        exits.per_second
+    )
 }
 
 /// Waits at one place. Texts are not escaped.
@@ -173,7 +227,7 @@ fn place(profile: &Profile, stack: Option<ProfileStackId>, n: usize) -> String {
     let mut names: Vec<String> = own.map(|f| short(&f.name)).collect();
     names.dedup();
     if names.is_empty() {
-        names.extend(functions.take(1).map(|f| short(&f.name)));
+        names.extend(waits_in(functions).map(|f| short(&f.name)));
     }
     names.join(" < ")
 }

@@ -248,6 +248,7 @@ impl<'p> Headline<'p> {
         let rare = [
             State::PlaceUnknown,
             State::Guest,
+            State::VmExit,
             State::StealIrq,
             State::Unknown,
             State::Stopped,

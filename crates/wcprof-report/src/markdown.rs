@@ -7,9 +7,11 @@ use std::io::{self, Write};
 
 use wcprof_profile::model::Profile;
 use wcprof_profile::{GroupBy, GroupKey, View};
-use wcprof_text::{and_more, duration, one_line, percent};
+use wcprof_text::{and_more, duration, one_line};
 
-use crate::figures::{COLUMNS, at_a_time, at_a_time_text, busiest_pools, callers, wait_sites};
+use crate::figures::{
+    COLUMNS, at_a_time, at_a_time_text, busiest_pools, callers, kinds_of_work, wait_sites,
+};
 use crate::headline::Headline;
 use crate::overview::Answers;
 use crate::text::{TextOptions, TextTrees, text};
@@ -83,21 +85,20 @@ fn to_do(answers: &Answers, out: &mut impl Write) -> io::Result<()> {
 }
 
 fn cpu_table(profile: &Profile, answers: &Answers, out: &mut impl Write) -> io::Result<()> {
-    let times = answers.categories.iter().map(|c| c.weight);
-    let on_cpu = times.fold(0, u64::saturating_add);
-    if on_cpu == 0 {
+    let kinds = kinds_of_work(&answers.categories, MAX_ROWS);
+    if kinds.is_empty() {
         return Ok(());
     }
-    let cores = at_a_time(profile, on_cpu);
+    let on_cpu = answers.categories.iter().map(|c| c.weight);
+    let cores = at_a_time(profile, on_cpu.fold(0, u64::saturating_add));
     writeln!(out, "\n### Where CPU goes\n")?;
     writeln!(
         out,
         "| of {cores:.2} cores | work | functions |\n|--:|---|---|"
     )?;
-    for category in answers.categories.iter().take(MAX_ROWS) {
-        let share = percent(category.weight, on_cpu);
-        let name = prose(category.name.as_deref().unwrap_or("other code"));
-        let functions = cell(&callers(profile, category));
+    for kind in kinds {
+        let (share, name) = (kind.percent, prose(kind.name));
+        let functions = cell(&callers(profile, kind.category));
         writeln!(out, "| {share:.1} % | {name} | {functions} |")?;
     }
     Ok(())

@@ -3,11 +3,12 @@
 
 use wcprof_findings::ToDo;
 use wcprof_profile::model::{Profile, State};
-use wcprof_profile::{CategoryTime, counted_by_class};
-use wcprof_text::{and_more, count, duration, one_line, percent, terminal_name, wrap};
+use wcprof_profile::{CategoryTime, counted_by_class, vm_exits};
+use wcprof_text::{and_more, count, duration, one_line, terminal_name, wrap};
 
 use crate::figures::{
-    COLUMNS, MIN_SHOWN, at_a_time, at_a_time_text, busiest_pools, callers, wait_sites,
+    COLUMNS, MIN_SHOWN, at_a_time, at_a_time_text, busiest_pools, callers, kinds_of_work,
+    vm_exits_text, wait_sites,
 };
 use crate::headline::{Headline, length_text};
 use crate::per_operation::counted_text;
@@ -27,6 +28,8 @@ const BAR: usize = 16;
 const NAME: usize = 17;
 /// Columns of the place of a wait.
 const PLACE: usize = 46;
+/// Columns of a kind of work, where none is longer.
+const KIND: usize = 20;
 /// Columns where no terminal says how many there are.
 const DEFAULT_WIDTH: usize = 100;
 /// Columns before the text of a thing to do.
@@ -146,6 +149,9 @@ impl Overview<'_> {
             let text = format!("{}: {}", terminal_name(class), counted_text(&counted));
             lines.extend(self.wrapped(&text));
         }
+        if let Some(exits) = vm_exits(profile) {
+            lines.extend(self.wrapped(&vm_exits_text(&exits)));
+        }
         lines
     }
 
@@ -222,28 +228,25 @@ impl Overview<'_> {
     }
 
     fn cpu(&self) -> Vec<Line> {
-        let times = self.answers.categories.iter().map(|c| c.weight);
-        let on_cpu = times.fold(0, u64::saturating_add);
-        if on_cpu == 0 {
+        let kinds = kinds_of_work(&self.answers.categories, MAX_LINES);
+        if kinds.is_empty() {
             return Vec::new();
         }
-        let cores = self.at_a_time(on_cpu);
+        let on_cpu = self.answers.categories.iter().map(|c| c.weight);
+        let cores = self.at_a_time(on_cpu.fold(0, u64::saturating_add));
         let head = heading(format!(
             "WHERE CPU GOES (on-CPU time, % of {cores:.2} cores)"
         ));
-        let lines = self
-            .answers
-            .categories
-            .iter()
-            .take(MAX_LINES)
-            .map(|category| {
-                plain(format!(
-                    "{:>5.1} %  {:<20} {}",
-                    percent(category.weight, on_cpu),
-                    category.name.as_deref().unwrap_or("other code"),
-                    terminal_name(&callers(self.profile, category)),
-                ))
-            });
+        let longest = kinds.iter().map(|kind| kind.name.len()).max();
+        let width = longest.unwrap_or(0).max(KIND);
+        let lines = kinds.iter().map(|kind| {
+            plain(format!(
+                "{:>5.1} %  {:<width$} {}",
+                kind.percent,
+                terminal_name(kind.name),
+                terminal_name(&callers(self.profile, kind.category)),
+            ))
+        });
         head.into_iter().chain(lines).collect()
     }
 

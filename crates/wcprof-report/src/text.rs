@@ -12,7 +12,7 @@ use std::io::{self, Write};
 
 use rayon::prelude::*;
 use wcprof_profile::model::{Profile, State};
-use wcprof_profile::{Group, GroupKey, Interval, Label, Node, Trees, View, is_runtime};
+use wcprof_profile::{Group, GroupKey, Interval, KERNEL, Label, Node, Trees, View, is_runtime};
 use wcprof_text::{columns, count, cut, duration, percent, terminal_name};
 
 use crate::colors::ansi;
@@ -47,8 +47,7 @@ pub struct TextTrees {
 impl TextTrees {
     /// Builds the trees.
     pub fn new(profile: &Profile, view: &View) -> Self {
-        let is_running = |state: &State| matches!(state, State::OnCpu | State::Guest);
-        let (on_cpu, waits) = State::ALL.into_iter().partition(is_running);
+        let (on_cpu, waits) = State::ALL.into_iter().partition(|s| s.is_running());
         let part = |states: Vec<State>| {
             let states = states.into_iter().filter(|state| view.shows(*state));
             let states = Some(states.collect());
@@ -225,20 +224,21 @@ impl Names<'_> {
     /// The names of a chain; not escaped.
     fn text(&self, group: &Group, chain: &[usize]) -> String {
         let mut names = Vec::new();
-        let mut was_runtime = false;
+        let mut was_library = false;
         for &at in chain {
             let label = &group.nodes[at].label;
             let function = label.function(self.profile).filter(|_| !self.full);
-            let is_runtime = function.is_some_and(is_runtime);
+            // Functions of the kernel are there where they were asked for.
+            let is_library = function.is_some_and(|f| is_runtime(f) && f.module != KERNEL);
             match function {
-                Some(_) if is_runtime && was_runtime => {}
+                Some(_) if is_library && was_library => {}
                 Some(function) => {
                     let place = function.place().map(|place| format!(" ({place})"));
                     names.push(short(&function.name) + &place.unwrap_or_default());
                 }
                 None => names.push(label.text(self.profile, self.min_percent).into_owned()),
             }
-            was_runtime = is_runtime;
+            was_library = is_library;
         }
         names.join(self.separator)
     }

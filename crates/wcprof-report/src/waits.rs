@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use indexmap::IndexMap;
 use wcprof_profile::model::{Profile, Reason, State};
-use wcprof_profile::{View, for_each_shown, is_runtime};
+use wcprof_profile::{View, for_each_shown, waits_in};
 use wcprof_text::{count, cut, duration, percent, terminal_name};
 
 use crate::text::TextOptions;
@@ -33,11 +33,7 @@ pub fn waits(
             .iter()
             .rev()
             .map(|f| &profile.functions[f.0 as usize]);
-        let place = names
-            .clone()
-            .find(|f| !is_runtime(f))
-            .or(names.clone().next());
-        let place = place.map_or("[no stack]", |f| &f.name);
+        let place = waits_in(names).map_or("[no stack]", |f| &f.name);
         let pool = profile.pools.get(profile.threads[row.thread].pool);
         let places = pools.entry(pool.map_or("", |pool| &pool.name)).or_default();
         let sum = places.entry((place, row.state, &row.reason)).or_default();

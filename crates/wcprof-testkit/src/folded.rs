@@ -76,7 +76,16 @@ impl Folded {
 
     /// Lines off-CPU in a wait of any kind.
     pub fn waits(&self) -> Self {
-        self.filter(|l| !["[on-cpu]", "[guest]", "[runnable]", "[steal/irq]"].contains(&&*l.state))
+        self.filter(|l| {
+            ![
+                "[on-cpu]",
+                "[guest]",
+                "[vm-exit]",
+                "[runnable]",
+                "[steal/irq]",
+            ]
+            .contains(&&*l.state)
+        })
     }
 
     /// Sum of weights, microseconds.

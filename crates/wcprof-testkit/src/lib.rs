@@ -23,7 +23,7 @@ pub use folded::{Folded, is_function};
 pub use load::alone;
 pub use machine::Verdict;
 pub use proc::{
-    CpuLog, PATIENCE, StopWatch, children, run_delay_ns, thread_capabilities, thread_ids,
+    CpuLog, CpuTime, PATIENCE, StopWatch, children, run_delay_ns, thread_capabilities, thread_ids,
     voluntary_switches, wait_for_epoll, wait_for_run_time, wait_for_thread, wait_until,
 };
 pub use remote::{Mark, RemoteProcess, copy_program};

@@ -131,7 +131,38 @@ fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
         .map(str::trim)
 }
 
-/// Logs the CPU clock of a process every 5 ms, so that its use of the CPU in any interval is known
+/// What the kernel counts of a thread's CPU time, in `/proc/PID/task/TID/stat`. It counts in 10 ms.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum CpuTime {
+    /// User and kernel mode: `utime` and `stime`; `utime` has the guest's time, too.
+    All,
+    /// Kernel mode: `stime`.
+    System,
+    /// In a guest: `guest_time`.
+    Guest,
+}
+
+impl CpuTime {
+    /// What is counted of a thread by now, ns; 0 once it has exited.
+    fn of_thread(self, pid: i32, tid: i32) -> u64 {
+        let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+        // The name may hold anything. The first field after it is the third of proc(5).
+        let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+        let fields: Vec<&str> = fields.split_whitespace().collect();
+        let ticks = |field: usize| -> u64 {
+            let text = fields.get(field - 3);
+            text.and_then(|text| text.parse().ok()).unwrap_or(0)
+        };
+        let ticks = match self {
+            Self::All => ticks(14) + ticks(15),
+            Self::System => ticks(15),
+            Self::Guest => ticks(43),
+        };
+        ticks * 10_000_000
+    }
+}
+
+/// Logs a counter of CPU time every 5 ms, so that the use of the CPU in any interval is known
 /// afterwards.
 #[derive(Debug)]
 pub struct CpuLog {
@@ -140,13 +171,22 @@ pub struct CpuLog {
 }
 
 impl CpuLog {
-    /// Start the log.
+    /// Start to log the CPU clock of a process.
     pub fn start(pid: i32) -> Self {
         let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(pid)).expect("target lives");
+        Self::of(move || clock_ns(clock))
+    }
+
+    /// Start to log what the kernel counts of a thread.
+    pub fn of_thread(pid: i32, tid: i32, time: CpuTime) -> Self {
+        Self::of(move || time.of_thread(pid, tid))
+    }
+
+    fn of(count: impl Fn() -> u64 + Send + 'static) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let thread = {
             let over = Arc::clone(&over);
-            let line = move || (clock_ns(ClockId::CLOCK_REALTIME), clock_ns(clock));
+            let line = move || (clock_ns(ClockId::CLOCK_REALTIME), count());
             let mut log = vec![line()];
             thread::spawn(move || {
                 loop {

@@ -39,7 +39,8 @@ mod tests {
             assert_eq!(FdKind::from_code(code).code(), code);
         }
         assert_eq!(ThreadState::from_code(3), ThreadState::Blocked);
-        assert_eq!(ThreadState::from_code(6), ThreadState::Other(6));
+        assert_eq!(ThreadState::from_code(6), ThreadState::VmExit);
+        assert_eq!(ThreadState::from_code(7), ThreadState::Other(7));
         assert_eq!(StackEnd::from_code(9), StackEnd::NotSampled);
         assert_eq!(StackEnd::from_code(10), StackEnd::Lost);
         assert_eq!(FdKind::from_code(4), FdKind::Socket);

@@ -8,7 +8,7 @@ use crate::codes::codes;
 pub enum ThreadState {
     /// Ran on a CPU (user or kernel mode).
     OnCpu,
-    /// Ran inside `ioctl(KVM_RUN)`.
+    /// Ran a guest's code, inside `ioctl(KVM_RUN)`.
     Guest,
     /// Waited on a run queue.
     Runnable,
@@ -19,14 +19,17 @@ pub enum ThreadState {
     StealIrq,
     /// Nobody knows: evidence of another tool that tells stacks and not states.
     Unknown,
+    /// Ran in the kernel inside `ioctl(KVM_RUN)`, and not in the guest: it handled an exit, emulated
+    /// instructions, or polled for the end of a halt.
+    VmExit,
     /// One that only a newer wcprof knows, by its code in the trace.
     Other(u8),
 }
 
 codes!(
     ThreadState,
-    6,
-    [OnCpu, Guest, Runnable, Blocked, StealIrq, Unknown]
+    7,
+    [OnCpu, Guest, Runnable, Blocked, StealIrq, Unknown, VmExit]
 );
 
 /// What the scheduler did with a thread at the moment of an observation.

@@ -1,5 +1,5 @@
-//! Processes that are recorded to what they count of their own work: asked once a second, on a thread that
-//! neither samples nor records.
+//! Processes that are recorded to what they count of their own work, and KVM of their virtual machines: asked once a
+//! second, on a thread that neither samples nor records.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value};
 use wcprof_capture::TargetId;
 use wcprof_host::clock::monotonic_ns;
-use wcprof_host::counters::{CephDaemon, Counters, NoAnswer};
+use wcprof_host::counters::{CephDaemon, Counters, KvmStats, NoAnswer};
 use wcprof_host::{Liveness, Target};
 use wcprof_record::Recorder;
 use wcprof_text::{count, printable_json, terminal_name};
@@ -33,7 +33,8 @@ pub(crate) struct Daemons(Vec<Daemon>);
 struct Daemon {
     id: TargetId,
     target: Arc<Target>,
-    socket: CephDaemon,
+    socket: Option<CephDaemon>,
+    kvm: Option<KvmStats>,
     not_before: Option<Instant>,
     /// Why it did not answer the first time.
     failure: Option<String>,
@@ -58,32 +59,47 @@ pub(crate) struct Counting {
 }
 
 impl Daemons {
-    /// Asks all targets once, and says which do not answer and why.
-    pub(crate) fn find(targets: &[Arc<Target>]) -> Self {
+    /// Asks all targets once, if they are to be asked, and says which do not answer and why. What KVM counts needs no asking.
+    /// `None` if there is nothing of any.
+    pub(crate) fn find(targets: &[Arc<Target>], are_asked: bool) -> Option<Self> {
         let mut found = Vec::new();
         let mut n_silent = 0;
         for (id, target) in (0..).map(TargetId).zip(targets) {
-            match CephDaemon::find(target.pid()) {
-                Ok((socket, _)) => found.push(Daemon {
-                    id,
-                    target: Arc::clone(target),
-                    socket,
-                    not_before: None,
-                    failure: None,
-                }),
-                Err(error) => {
+            let socket = match are_asked.then(|| CephDaemon::find(target.pid())) {
+                None => None,
+                Some(Ok((socket, _))) => Some(socket),
+                Some(Err(error)) => {
                     n_silent += 1;
                     if n_silent <= MAX_SAID {
                         message!("wcprof: {}", silence(target, &error));
                     }
+                    None
                 }
+            };
+            let kvm = KvmStats::find(target.pid()).filter(|stats| {
+                let is_readable = !stats.counters().is_empty();
+                if !is_readable {
+                    let (title, pid) = (terminal_name(target.title()), target.pid());
+                    message!("wcprof: what KVM counts of {title} (pid {pid}) cannot be read (kernel lockdown?)");
+                }
+                is_readable
+            });
+            if socket.is_some() || kvm.is_some() {
+                found.push(Daemon {
+                    id,
+                    target: Arc::clone(target),
+                    socket,
+                    kvm,
+                    not_before: None,
+                    failure: None,
+                });
             }
         }
         if n_silent > MAX_SAID {
             let n = count(n_silent - MAX_SAID, "other process");
             message!("wcprof: no counters of {n}");
         }
-        Self(found)
+        (!found.is_empty()).then_some(Self(found))
     }
 
     /// Asks from the first [`Counting::take`] on.
@@ -119,17 +135,24 @@ impl Daemons {
 
 impl Daemon {
     fn ask(&mut self) -> Option<Answer> {
+        let before = monotonic_ns();
+        let mut counters = self.ask_socket().unwrap_or_default();
+        counters.extend(self.kvm.iter().flat_map(KvmStats::counters));
+        (!counters.is_empty()).then(|| Answer {
+            from: self.id,
+            // It counted somewhere in between.
+            time: before.midpoint(monotonic_ns()),
+            counters,
+        })
+    }
+
+    fn ask_socket(&mut self) -> Option<Counters> {
+        let socket = self.socket.as_ref()?;
         if self.not_before.is_some_and(|time| Instant::now() < time) {
             return None;
         }
-        let before = monotonic_ns();
-        match self.socket.counters() {
-            Ok(counters) => Some(Answer {
-                from: self.id,
-                // It counted somewhere in between.
-                time: before.midpoint(monotonic_ns()),
-                counters,
-            }),
+        match socket.counters() {
+            Ok(counters) => Some(counters),
             Err(error) => {
                 self.not_before = Some(Instant::now() + PAUSE);
                 // One that has ended is no news.

@@ -123,12 +123,18 @@ pub(crate) fn jit_names(tables: &Tables, recorded: &Origin<'_>, cancel: &Cancel)
 /// Takes account of local names in what was found out before they were known.
 pub(crate) fn count(tables: &Tables, report: &mut SymbolReport) {
     let named = &tables.names.local.names.frames;
-    let n = frames(tables)
-        .filter(|(id, frame)| matches!(frame, Frame::Unmapped(_)) && named.contains_key(id))
-        .count();
-    report.n_unresolved = report.n_unresolved.saturating_sub(n);
-    for module in report.modules.iter_mut().filter(|m| m.path == "[anon]") {
-        module.n_unresolved = module.n_unresolved.saturating_sub(n);
+    for (id, frame) in frames(tables) {
+        let place = match frame {
+            Frame::Unmapped(_) => "[anon]",
+            Frame::KernelCode(_) => "[kernel]",
+            Frame::Native { .. } | Frame::Kernel(_) | Frame::Unknown(_) => continue,
+        };
+        if named.contains_key(&id) {
+            report.n_unresolved = report.n_unresolved.saturating_sub(1);
+            for module in report.modules.iter_mut().filter(|m| m.path == place) {
+                module.n_unresolved = module.n_unresolved.saturating_sub(1);
+            }
+        }
     }
 }
 

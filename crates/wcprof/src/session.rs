@@ -164,7 +164,7 @@ pub(crate) fn begin<S: TraceSink + Send + 'static>(
     let targets = options.targets.iter().take(MAX_SETUPS);
     let setups = targets.filter_map(|target| settings::setup_of(target.pid()));
     let setups: Vec<String> = setups.collect();
-    let daemons = (options.sampling.ceph).then(|| Daemons::find(&options.targets));
+    let daemons = Daemons::find(&options.targets, options.sampling.ceph);
     let sampler = sampler(options)?;
     let (pulse, timers) = (sampler.pulse(), sampler.timers());
     let mut watcher = Watcher::new(Arc::clone(&pulse));

@@ -91,8 +91,10 @@ impl BpfSnapshots {
                 waited_ns: task.has_queue_times().then_some(waited_ns),
             }
         };
-        // Those of a thread on a CPU are of its last kernel entry, not of now.
-        let regs = task.user_regs().filter(|_| sched != Sched::OnCpu);
+        // Those of a thread on a CPU are of its last kernel entry, not of now; a worker has those of the
+        // system call that made it.
+        let is_known = sched != Sched::OnCpu && !kernel_side;
+        let regs = task.user_regs().filter(|_| is_known);
         ThreadSnapshot {
             target,
             tid: Tid(task.tid),
@@ -103,6 +105,7 @@ impl BpfSnapshots {
                 voluntary: Some(task.nvcsw),
                 run_ns: task.run_time,
                 delay_ns: task.run_delay,
+                guest_ns: 0,
             },
             n_runs: task.pcount,
             syscall: regs.map(|_| InSyscall {
@@ -110,7 +113,7 @@ impl BpfSnapshots {
                 args: [task.di, task.si, task.dx],
             }),
             stop: task.stop(),
-            regs: regs.filter(|_| !kernel_side),
+            regs,
             stack: match (task.is_torn(), stack.is_empty()) {
                 (true, _) => SnapshotStack::Torn,
                 (false, true) => SnapshotStack::None,

@@ -44,6 +44,8 @@ pub(crate) struct ProcfsSnapshots {
     n_new: usize,
     /// `CLOCK_BOOTTIME` − `CLOCK_MONOTONIC`: time spent suspended.
     boot_offset: u64,
+    /// No timer sample tells which run time is a guest's.
+    reads_guest_time: bool,
 }
 
 #[derive(Debug)]
@@ -58,6 +60,9 @@ struct Files {
     start_ticks: u64,
     started: u64,
     kernel_side: bool,
+    /// Run time in guests, when that was last read, ns; `None` where it is not to be read. Others than virtual CPUs have
+    /// none: theirs is read with their names.
+    guest_ns: Option<u64>,
     /// When its name is to be read next, and how long after that again.
     name_due: u64,
     name_wait: u64,
@@ -79,7 +84,12 @@ struct BlockedLook {
 }
 
 impl ProcfsSnapshots {
-    pub(crate) fn new(targets: &[(TargetId, Pid)], max_held: usize, pulse: Arc<Pulse>) -> Self {
+    pub(crate) fn new(
+        targets: &[(TargetId, Pid)],
+        max_held: usize,
+        reads_guest_time: bool,
+        pulse: Arc<Pulse>,
+    ) -> Self {
         Self {
             pulse,
             targets: targets.to_vec(),
@@ -88,6 +98,7 @@ impl ProcfsSnapshots {
             n_held: 0,
             n_new: 0,
             boot_offset: boot_offset_ns(),
+            reads_guest_time,
         }
     }
 
@@ -121,6 +132,7 @@ impl ProcfsSnapshots {
             start_ticks: stat.start_ticks,
             started,
             kernel_side: stat.is_kernel_side_worker(),
+            guest_ns: self.reads_guest_time.then_some(stat.guest_ticks * TICK_NS),
             name_due: 0,
             name_wait: match monotonic_ns().saturating_sub(started) < NAME_NS {
                 true => YOUNG_NAME_NS,
@@ -243,6 +255,12 @@ impl Files {
         if !self.look((pid, tid), counters.n_runs)? {
             return Ok(None);
         }
+        if self.guest_ns > Some(0) || (self.guest_ns.is_some() && time >= self.name_due) {
+            let stat = stat_of(&self.dir).or_else(or_gone)?;
+            self.guest_ns = stat
+                .map(|stat| stat.guest_ticks * TICK_NS)
+                .or(self.guest_ns);
+        }
         let mut comm = None;
         if time >= self.name_due {
             self.can_freeze_asleep = is_in_freezer(pid, tid);
@@ -250,6 +268,7 @@ impl Files {
             self.name_due = time + self.name_wait;
             self.name_wait = (2 * self.name_wait).min(NAME_NS);
         }
+        let last = self.last.filter(|_| !self.kernel_side);
         Ok(Some(ThreadSnapshot {
             target: self.target,
             tid,
@@ -263,13 +282,12 @@ impl Files {
                 voluntary: None,
                 run_ns: counters.run_ns,
                 delay_ns: counters.delay_ns,
+                guest_ns: self.guest_ns.unwrap_or(0),
             },
             n_runs: counters.n_runs,
-            regs: self
-                .last
-                .filter(|_| !self.kernel_side)
-                .map(|last| last.regs),
-            syscall: self.last.map(|last| last.syscall),
+            // Those of a worker are of the system call that made it.
+            regs: last.map(|last| last.regs),
+            syscall: last.map(|last| last.syscall),
             stop: self.last.and_then(|last| last.stop),
             stack: SnapshotStack::None,
             kernel: 0..0,
@@ -414,7 +432,7 @@ mod tests {
         let pid = Pid(std::process::id() as i32);
         let new = |max_held| {
             let pulse = Arc::new(Pulse::default());
-            let engine = ProcfsSnapshots::new(&[(TargetId(0), pid)], max_held, pulse);
+            let engine = ProcfsSnapshots::new(&[(TargetId(0), pid)], max_held, false, pulse);
             let out = SnapshotSet {
                 max_new: usize::MAX,
                 ..SnapshotSet::default()
@@ -455,7 +473,7 @@ mod tests {
         });
         let tid = tid_rx.recv().unwrap();
         let pid = Pid(std::process::id() as i32);
-        let mut engine = ProcfsSnapshots::new(&[(TargetId(0), pid)], 1000, Arc::default());
+        let mut engine = ProcfsSnapshots::new(&[(TargetId(0), pid)], 1000, true, Arc::default());
         let mut out = SnapshotSet {
             max_new: usize::MAX,
             ..SnapshotSet::default()
@@ -473,7 +491,7 @@ mod tests {
         assert!(found.regs.unwrap().sp.0 != 0);
         assert_eq!(engine.n_runs(tid), Some(found.n_runs));
         // The same without descriptors to hold.
-        let mut frugal = ProcfsSnapshots::new(&[(TargetId(0), pid)], 1, Arc::default());
+        let mut frugal = ProcfsSnapshots::new(&[(TargetId(0), pid)], 1, true, Arc::default());
         frugal.snapshot(&mut out, &mut Vec::new()).unwrap();
         let again = out.threads.iter().find(|t| t.tid == tid).unwrap();
         assert_eq!((again.sched, again.regs), (found.sched, found.regs));

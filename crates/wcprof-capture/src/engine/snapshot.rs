@@ -29,7 +29,7 @@ pub(crate) struct ThreadSnapshot {
     pub(crate) counters: ThreadCounters,
     /// Times it was put on a CPU: read again after a stack copy, it proves the copy.
     pub(crate) n_runs: u64,
-    /// User registers; `None` while running or without a user stack.
+    /// User registers, and the system call; `None` while running, and of a worker, whose are another's.
     pub(crate) regs: Option<UserRegs>,
     pub(crate) syscall: Option<InSyscall>,
     /// What keeps it from running; `None` for a thread that is not blocked.
@@ -50,7 +50,8 @@ pub(crate) struct ThreadInfo {
     pub(crate) comm: Option<Comm>,
     /// Changes when the process runs another program; 0 when the engine cannot tell.
     pub(crate) exec_id: u64,
-    /// A thread of the process that never runs user code (io_uring worker, vhost).
+    /// A thread of the process that never runs user code (io_uring worker, vhost): its stack is its kernel
+    /// stack.
     pub(crate) kernel_side: bool,
     /// Its number in the initial pid namespace, when the engine can tell.
     pub(crate) host_tid: Option<i32>,

@@ -32,6 +32,7 @@ pub use start::{SamplerOptions, StartError};
 pub use state::Sampler;
 pub use threads::KeepThread;
 
+use crate::engine::EngineKind;
 use crate::sys::{become_ordinary, limited_cpu};
 use clock::{DueTick, TickClock};
 use outbox::MAX_TICKS;
@@ -82,7 +83,9 @@ impl Sampler {
             // With the sleep before it, which takes little.
             let before = std::mem::replace(&mut cpu, thread_cpu_ns());
             if self.clock.is_slow(cpu - before) && become_ordinary() {
-                self.targets.pulse.give_up_priority();
+                self.targets
+                    .pulse
+                    .give_up_priority(self.engine == EngineKind::Bpf);
             }
         };
         self.targets.pulse.begin();

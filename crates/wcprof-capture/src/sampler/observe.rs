@@ -7,7 +7,7 @@ use wcprof_types::Tid;
 use super::slot::{SeenTick, Slot};
 use super::stacks::{PendingStacks, Retry};
 use super::state::Sampler;
-use crate::batch::Since;
+use crate::batch::{Since, StackCopy};
 use crate::engine::{SnapshotStack, ThreadSnapshot};
 
 impl Sampler {
@@ -43,6 +43,11 @@ impl Sampler {
         self.notice_exits(n_seen, tick.number);
         self.budget
             .took_in(self.threads.n_new, self.n_waiting() > 0);
+        let is_waiting = self.n_waiting() > 0;
+        if std::mem::replace(&mut self.threads.is_waiting, is_waiting) && !is_waiting {
+            // From here on all that live are known.
+            self.read_cpu_clocks();
+        }
         self.threads.seen = tick;
         if self.threads.is_mention_due(tick.time) {
             self.threads.mention(&mut self.outbox.batch.threads);
@@ -123,10 +128,10 @@ impl Sampler {
             match plan.read {
                 Some(read) => pending.reads.push((index, read)),
                 // A stack that is read by its own is asked for again when that turns out torn.
-                None if plan.lacks_file && !is_torn => pending.retries.push(Retry {
+                None if plan.is_unproven && !is_torn => pending.retries.push(Retry {
                     index,
                     tid: now.tid,
-                    torn: false,
+                    torn: plan.stack == StackCopy::Torn,
                 }),
                 None => {}
             }

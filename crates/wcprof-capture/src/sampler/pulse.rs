@@ -29,7 +29,7 @@ const TICK: u64 = u64::MAX - 2;
 /// Notes that are kept.
 const MAX_SAID: usize = 16;
 const SLOW_TICKS: &str = "the sampler gave up its real-time priority, because ticks often take more than 2 ms of CPU time: \
-     they are late when all CPUs are busy; the engine bpf, or --threads, helps";
+     they are late when all CPUs are busy; ";
 
 /// That these isolated CPUs have a timer.
 pub(super) fn isolated_note(cpus: &BTreeSet<u32>) -> Option<String> {
@@ -204,8 +204,12 @@ impl Pulse {
     }
 
     /// Real-time priority was given up, since ticks took too long for it.
-    pub(super) fn give_up_priority(&self) {
-        self.say(SLOW_TICKS.to_owned());
+    pub(super) fn give_up_priority(&self, has_best_engine: bool) {
+        let help = match has_best_engine {
+            true => "--threads helps",
+            false => "the engine bpf, or --threads, helps",
+        };
+        self.say(format!("{SLOW_TICKS}{help}"));
     }
 
     /// Threads that started since, or are on other CPUs by now, could not be given timers.

@@ -64,6 +64,11 @@ impl Slot {
         }
     }
 
+    /// Whether it has no user stack.
+    pub(super) fn is_worker(&self) -> bool {
+        self.last.info.kernel_side
+    }
+
     /// Whether `now` is of the same thread, not of a later one with its number.
     pub(super) fn is_of(&self, now: &ThreadSnapshot) -> bool {
         (self.target, self.last.info.started) == (now.target, now.info.started)

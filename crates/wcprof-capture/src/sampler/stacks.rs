@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use wcprof_types::{Avma, Pid, Sched, Tid, UserRegs, Wait};
+use wcprof_types::{Avma, Pid, Sched, ThreadState, Tid, UserRegs, Wait};
 
 use super::locks::lock_of;
 use super::pulse::Pulse;
@@ -14,7 +14,7 @@ use super::targets::Observed;
 use crate::batch::{KernelStack, StackBytes, StackCopy, TargetId, TimerSample};
 use crate::engine::{InSyscall, SnapshotStack, Snapshots, ThreadSnapshot};
 use wcprof_host::fds::{FdCache, needs_proof, unname};
-use wcprof_host::procfs::{SyscallState, blocked_in, kernel_place, kernel_stack, stopped};
+use wcprof_host::procfs::{SyscallState, blocked_in, kernel_stack, stopped};
 use wcprof_perf::PerfSample;
 
 /// Where the mapping of a stack pointer is not known, one page is copied.
@@ -58,8 +58,8 @@ pub(super) struct StackPlan {
     pub(super) stack: StackCopy,
     pub(super) kernel: KernelStack,
     pub(super) read: Option<StackRead>,
-    /// The thread has run since, so that the file of its wait is not certain.
-    pub(super) lacks_file: bool,
+    /// The thread has run since, so that the file of its wait, or its stack in the kernel, is not certain.
+    pub(super) is_unproven: bool,
 }
 
 /// Bytes to copy from `sp`: what unwinding is known to need, as far as the mapping goes.
@@ -79,23 +79,65 @@ fn kernel_stack_of(
     now: &ThreadSnapshot,
 ) -> KernelStack {
     match source {
-        KernelSource::None => KernelStack::None,
+        KernelSource::None | KernelSource::Workers => KernelStack::None,
         KernelSource::Engine if now.kernel.is_empty() => KernelStack::None,
         KernelSource::Engine => KernelStack::Addresses {
             bytes: now.kernel.clone(),
             interrupted: false,
         },
-        KernelSource::Procfs => kernel_names(snapshots, pid, now.tid, now.n_runs),
+        KernelSource::Procfs => {
+            let names = kernel_names(snapshots, (pid, now.tid), now.n_runs);
+            names.map_or(KernelStack::None, KernelStack::Names)
+        }
     }
 }
 
-/// The same from `/proc`, if the thread did not run since its counts were read.
-fn kernel_names(snapshots: &mut dyn Snapshots, pid: Pid, tid: Tid, n_runs: u64) -> KernelStack {
+/// The same from `/proc`; `None` if the thread ran, or was woken, since its counts were read.
+fn kernel_names(
+    snapshots: &mut dyn Snapshots,
+    (pid, tid): (Pid, Tid),
+    n_runs: u64,
+) -> Option<Vec<String>> {
     let names = kernel_stack(pid, tid);
-    match snapshots.n_runs(tid) == Some(n_runs) {
-        true if !names.is_empty() => KernelStack::Names(names),
-        _ => KernelStack::None,
+    let is_proven = snapshots.n_runs(tid) == Some(n_runs);
+    Some(names).filter(|names| is_proven && !names.is_empty())
+}
+
+/// The wait of a thread without a user stack: the innermost function of its kernel stack, here without its module.
+fn wait_in(names: &[String]) -> Wait {
+    let innermost = names.first().and_then(|name| name.split(' ').next());
+    Wait {
+        kernel: innermost.unwrap_or_default().to_owned(),
+        ..Wait::default()
     }
+}
+
+/// Such a thread has its kernel stack alone: from the engine, else from `/proc`.
+fn plan_of_worker(snapshots: &mut dyn Snapshots, pid: Pid, now: &ThreadSnapshot) -> StackPlan {
+    let mut plan = StackPlan::default();
+    if !now.kernel.is_empty() {
+        plan.stack = StackCopy::NoUserStack;
+        plan.kernel = KernelStack::Addresses {
+            bytes: now.kernel.clone(),
+            interrupted: false,
+        };
+    }
+    if now.sched != Sched::Blocked {
+        return plan;
+    }
+    match kernel_names(snapshots, (pid, now.tid), now.n_runs) {
+        Some(names) => {
+            plan.stack = StackCopy::NoUserStack;
+            plan.wait = Some(wait_in(&names));
+            if now.kernel.is_empty() {
+                plan.kernel = KernelStack::Names(names);
+            }
+        }
+        // It was blocked there all the same.
+        None if !now.kernel.is_empty() => plan.wait = Some(Wait::default()),
+        None => (plan.stack, plan.is_unproven) = (StackCopy::Torn, true),
+    }
+    plan
 }
 
 /// The wait that a thread was seen in, and whether the file that was just read for it is proven: the
@@ -127,21 +169,16 @@ impl Observed {
     ) -> StackPlan {
         let mut plan = StackPlan::default();
         let pid = self.pid();
+        if now.info.kernel_side {
+            return plan_of_worker(snapshots, pid, now);
+        }
         if now.sched == Sched::Blocked {
             plan.kernel = kernel_stack_of(kernel, snapshots, pid, now);
-            if now.info.kernel_side {
-                plan.stack = StackCopy::NoUserStack;
-                plan.wait = Some(Wait {
-                    kernel: kernel_place(pid, now.tid),
-                    ..Wait::default()
-                });
-                return plan;
-            }
             let (wait, is_proven) = wait_of(&mut self.fds, snapshots, now);
             plan.wait = Some(wait);
-            plan.lacks_file = !is_proven;
+            plan.is_unproven = !is_proven;
         }
-        let Some(regs) = now.regs.filter(|_| !now.info.kernel_side) else {
+        let Some(regs) = now.regs else {
             return plan;
         };
         let range = self.stack_map.range(&self.target, regs.sp, now.time);
@@ -223,7 +260,10 @@ impl Sampler {
     /// the thread is now is as fair a sample as where it was.
     fn look_again(&mut self, index: usize, tid: Tid) -> Option<()> {
         let n_runs = self.snapshots.n_runs(tid)?;
-        let read_size = self.threads.slots.get(&tid)?.read_size;
+        let (read_size, is_worker) = {
+            let slot = self.threads.slots.get(&tid)?;
+            (slot.read_size, slot.is_worker())
+        };
         if !self.outbox.has_room(read_size) {
             return None;
         }
@@ -236,6 +276,13 @@ impl Sampler {
         let SyscallState::Blocked { number, args, regs } = blocked_in(pid, tid)? else {
             return None;
         };
+        if is_worker {
+            let names = kernel_names(self.snapshots.as_mut(), (pid, tid), n_runs)?;
+            tick.wait = Some(wait_in(&names));
+            tick.kernel = KernelStack::Names(names);
+            tick.stack = StackCopy::NoUserStack;
+            return Some(());
+        }
         let limit = observed
             .stack_map
             .limit(&observed.target, regs.sp, tick.time);
@@ -254,8 +301,9 @@ impl Sampler {
         observed.locks.change(slot, lock);
         (tick.wait, tick.stop) = (Some(wait), stop);
         tick.kernel = match self.kernel {
-            KernelSource::None => KernelStack::None,
-            _ => kernel_names(self.snapshots.as_mut(), pid, tid, n_runs),
+            KernelSource::None | KernelSource::Workers => KernelStack::None,
+            _ => kernel_names(self.snapshots.as_mut(), (pid, tid), n_runs)
+                .map_or(KernelStack::None, KernelStack::Names),
         };
         tick.stack = StackCopy::Copied(StackBytes { regs, bytes, limit });
         Some(())
@@ -277,6 +325,7 @@ impl Sampler {
 
     /// Gives whether the sample is deeper than its copy; `None` for one that is not wanted.
     fn take_timer_sample(&mut self, sample: &PerfSample<'_>) -> Option<bool> {
+        let has_kernel_stacks = self.has_kernel_stacks();
         let slot = self.threads.slots.get(&sample.tid);
         if slot.is_some_and(|slot| !slot.keep) {
             return None;
@@ -285,7 +334,9 @@ impl Sampler {
         let observed = self.targets.get_mut(id)?;
         let batch = &mut self.outbox.batch;
         let mut is_deep = false;
-        let stack = sample.regs.map(|regs| {
+        // Older kernels give workers the registers of the system call that made them.
+        let is_worker = sample.regs.is_none() || slot.is_some_and(Slot::is_worker);
+        let stack = sample.regs.filter(|_| !is_worker).map(|regs| {
             let limit = observed
                 .stack_map
                 .limit(&observed.target, regs.sp, sample.time);
@@ -299,8 +350,10 @@ impl Sampler {
                 limit,
             }
         });
+        let is_kernel_wanted = is_worker || has_kernel_stacks;
         let kernel = match sample.kernel {
             [] => KernelStack::None,
+            _ if !is_kernel_wanted => KernelStack::None,
             kernel => KernelStack::Addresses {
                 bytes: append(&mut batch.stacks, kernel),
                 interrupted: true,
@@ -310,7 +363,11 @@ impl Sampler {
             target: id,
             tid: sample.tid,
             time: sample.time,
-            guest: sample.in_kvm_run,
+            state: match (is_worker, sample.in_guest, sample.in_kvm_run) {
+                (false, true, _) => ThreadState::Guest,
+                (false, false, true) => ThreadState::VmExit,
+                _ => ThreadState::OnCpu,
+            },
             stack,
             kernel,
         });

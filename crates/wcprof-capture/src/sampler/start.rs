@@ -23,6 +23,7 @@ use crate::bpf::{BpfError, MAX_TARGETS};
 use crate::engine::{BpfSnapshots, EngineKind, ProcfsSnapshots, SnapshotSet, Snapshots};
 use crate::sys::{process_vm_readv_reaches_kernel, raise_open_files};
 use wcprof_host::Target;
+use wcprof_host::fds::may_have_workers;
 use wcprof_host::procfs::{list_threads, live_task, open, read_file, read_text};
 use wcprof_host::sys::{CAP_SYS_PTRACE, has_capability};
 use wcprof_host::{read_in_time, read_memory, readable_address};
@@ -174,13 +175,14 @@ impl Sampler {
         };
         let (engine, snapshots, perf) = start.open(options.engine, &mut notes)?;
         let has_kernel_stacks = snapshots.has_kernel_stacks();
-        let kernel = match (
-            options.kernel.unwrap_or(has_kernel_stacks),
-            has_kernel_stacks,
-        ) {
-            (false, _) => KernelSource::None,
-            (true, true) => KernelSource::Engine,
-            (true, false) => KernelSource::Procfs,
+        let kernel = match (options.kernel, has_kernel_stacks) {
+            (Some(false), _) => KernelSource::None,
+            (_, true) => KernelSource::Engine,
+            (None, false) if targets.iter().any(|t| may_have_workers(t.pid())) => {
+                KernelSource::Workers
+            }
+            (None, false) => KernelSource::None,
+            (Some(true), false) => KernelSource::Procfs,
         };
         if start.is_kernel_wanted
             && let Some(first) = targets.first()
@@ -328,7 +330,11 @@ impl Start<'_> {
         if want.is_none_or(|e| e == EngineKind::Procfs) {
             let engine = EngineKind::Procfs;
             match self.perf(None, notes) {
-                Ok(perf) => return Ok((engine, self.procfs(engine)?, Some(perf))),
+                Ok(perf) => {
+                    // No timer comes while a guest runs, where the kernel has none.
+                    let snapshots = self.procfs(engine, !perf.sees_kernel())?;
+                    return Ok((engine, snapshots, Some(perf)));
+                }
                 Err(source) => {
                     let error = StartError::Perf { engine, source };
                     if want.is_some() {
@@ -340,10 +346,14 @@ impl Start<'_> {
         }
         let engine = EngineKind::ProcfsOnly;
         notes.push("running threads have no stack: engine procfs-only cannot see them".into());
-        Ok((engine, self.procfs(engine)?, None))
+        Ok((engine, self.procfs(engine, true)?, None))
     }
 
-    fn procfs(&self, engine: EngineKind) -> Result<Box<dyn Snapshots>, StartError> {
+    fn procfs(
+        &self,
+        engine: EngineKind,
+        reads_guest_time: bool,
+    ) -> Result<Box<dyn Snapshots>, StartError> {
         let pids = self.pids();
         for &(_, pid) in &pids {
             check_thread_files(pid, engine)?;
@@ -352,6 +362,7 @@ impl Start<'_> {
         Ok(Box::new(ProcfsSnapshots::new(
             &pids,
             self.files.held,
+            reads_guest_time,
             pulse,
         )))
     }
@@ -384,7 +395,8 @@ impl Start<'_> {
         let options = PerfOptions {
             period_ns: self.period_ns,
             dump_bytes: DUMP_BYTES,
-            kernel_stacks: self.by_address && (bpf.is_some() || self.is_kernel_wanted),
+            // Those of workers without a user stack are always taken.
+            kernel_stacks: self.by_address,
             filter: bpf.and_then(BpfSnapshots::perf_filter),
             max_events: self.files.events,
             policy: self.cpus,

@@ -20,6 +20,9 @@ const MAX_HELD_SAMPLES: u32 = 7;
 pub(super) enum KernelSource {
     /// They are not wanted.
     None,
+    /// Of threads without a user stack alone, from `/proc`; where such threads come later, `wchan` is all that can
+    /// be read.
+    Workers,
     /// The engine gives addresses with its snapshots.
     Engine,
     /// `/proc/PID/task/TID/stack` or `wchan`, once a thread that has run.
@@ -80,7 +83,7 @@ impl Sampler {
 
     /// Whether kernel stacks are read from `/proc`.
     pub fn reads_kernel_stacks(&self) -> bool {
-        self.kernel == KernelSource::Procfs
+        matches!(self.kernel, KernelSource::Procfs | KernelSource::Workers)
     }
 
     /// What another thread watches while it runs.
@@ -94,9 +97,9 @@ impl Sampler {
         timers.unwrap_or_default()
     }
 
-    /// Whether batches have kernel stacks.
+    /// Whether batches have the kernel's part of user stacks.
     pub fn has_kernel_stacks(&self) -> bool {
-        self.kernel != KernelSource::None
+        matches!(self.kernel, KernelSource::Engine | KernelSource::Procfs)
     }
 
     /// Remarks on this recording: why a better engine is not used, what is missing.

@@ -25,6 +25,8 @@ pub(super) struct ThreadTable {
     pub(super) n_new: usize,
     /// Those that wait for that.
     pub(super) newcomers: Newcomers,
+    /// The last tick left some for later.
+    pub(super) is_waiting: bool,
     /// When all unchanged threads were last handed on.
     pub(super) mentioned: u64,
 }

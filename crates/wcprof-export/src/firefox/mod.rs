@@ -194,9 +194,9 @@ impl<'p> Builder<'p> {
             }
             let stack = self.stack(sample);
             samples.push(stack, sample.start, sample.weight, cpu);
-            cpu = match self.shown.state(sample) {
-                State::OnCpu | State::Guest => sample.weight,
-                _ => 0,
+            cpu = match self.shown.state(sample).is_running() {
+                true => sample.weight,
+                false => 0,
             };
             end = Some(sample.end());
         }

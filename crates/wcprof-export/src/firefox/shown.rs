@@ -39,7 +39,7 @@ pub(super) fn category(state: State) -> usize {
 pub(super) fn color(state: State) -> &'static str {
     match state {
         State::OnCpu => "green",
-        State::Guest => "magenta",
+        State::Guest | State::VmExit => "magenta",
         State::Runnable => "yellow",
         State::Lock => "red",
         State::Disk => "purple",

@@ -54,7 +54,7 @@ impl Series {
     fn shows(self, state: State) -> bool {
         match self {
             Self::Wall { idle } => idle || !state.is_idle(),
-            Self::Cpu => matches!(state, State::OnCpu | State::Guest),
+            Self::Cpu => state.is_running(),
         }
     }
 }

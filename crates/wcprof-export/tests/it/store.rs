@@ -42,7 +42,7 @@ proptest! {
             };
             let shown = |state: &State| match series {
                 Series::Wall { idle } => idle || !state.is_idle(),
-                Series::Cpu => matches!(state, State::OnCpu | State::Guest),
+                Series::Cpu => state.is_running(),
             };
             let expected: u64 = State::ALL.into_iter().filter(shown).map(weight).sum();
             let Some(found) = profiles.of(0, series, limits) else {

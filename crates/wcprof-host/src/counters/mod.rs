@@ -1,6 +1,7 @@
-//! A live process to what it counts of its own work, asked for through a socket that it offers.
+//! A live process to what is counted of its work: by itself, asked for through a socket that it offers, and by KVM of its
+//! virtual machines.
 //!
-//! A program answers with a thread of its own: this is the second exception of the invariant that a target does
+//! A program that is asked answers with a thread of its own: this is the second exception of the invariant that a target does
 //! not notice. So it happens only where the user asks for it, with questions from a fixed list that change
 //! nothing, and with limits on the answer's size and time.
 //!
@@ -8,6 +9,7 @@
 
 mod ceph;
 mod dump;
+mod kvm;
 mod socket;
 
 #[cfg(test)]
@@ -15,4 +17,5 @@ mod tests;
 
 pub use ceph::CephDaemon;
 pub use dump::{Counters, DumpError, parse_dump};
+pub use kvm::KvmStats;
 pub use socket::{MAX_ANSWER, NoAnswer};

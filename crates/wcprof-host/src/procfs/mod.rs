@@ -97,15 +97,6 @@ fn parse_kernel_stack(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// The innermost function of [`kernel_stack`], without its module; empty when there is none.
-pub fn kernel_place(pid: Pid, tid: Tid) -> String {
-    let innermost = kernel_stack(pid, tid)
-        .into_iter()
-        .next()
-        .unwrap_or_default();
-    innermost.split(' ').next().unwrap_or_default().to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

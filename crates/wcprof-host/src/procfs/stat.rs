@@ -17,6 +17,8 @@ pub struct TaskStat {
     pub start_code: u64,
     /// Address of the bottom of the stack, likewise.
     pub start_stack: u64,
+    /// Run time in guests, clock ticks (1/100 s); 0 where the kernel does not say it.
+    pub guest_ticks: u64,
 }
 
 impl TaskStat {
@@ -53,6 +55,7 @@ pub fn parse_stat(line: &str) -> Option<TaskStat> {
         start_ticks: field(22)?.parse().ok()?,
         start_code: field(26)?.parse().ok()?,
         start_stack: field(28)?.parse().ok()?,
+        guest_ticks: field(43).and_then(|text| text.parse().ok()).unwrap_or(0),
     })
 }
 

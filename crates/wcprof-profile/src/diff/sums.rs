@@ -89,8 +89,9 @@ impl Sums {
             for key in [(pool, None), (pool, Some(row.state))] {
                 self.pools.entry(key).or_default()[side].add(row, &course);
             }
-            if let Some(work) = work.as_ref().filter(|_| row.state == State::OnCpu) {
-                let category = work.innermost(frames).and_then(|at| work.of(frames[at]));
+            if let Some(work) = work.as_ref().filter(|_| row.state.is_running()) {
+                let end = row.stack.map(|id| profile.stacks[id.0 as usize].end);
+                let (category, _) = work.of_stack(row.state, end, frames);
                 let category = self.intern(category.unwrap_or("other code"));
                 self.categories.entry(category).or_default()[side].add(row, &course);
             }
@@ -136,7 +137,7 @@ impl Sums {
         let classes: Vec<Option<Name>> = classes.collect();
         for row in by_thread(profile) {
             if let Some(class) = classes[row.thread]
-                && matches!(row.state, State::OnCpu | State::Guest)
+                && row.state.is_running()
             {
                 self.classes.entry(class).or_default()[side].add(row, &course(row));
             }

@@ -5,7 +5,7 @@ use crate::support;
 use support::{MS, Maker, syscall};
 use wcprof_profile::diff::{DiffOptions, diff};
 use wcprof_profile::model::{Profile, Slices};
-use wcprof_profile::{Cores, Cost, ProfileBuilder, Rules, cores, counted_by_class};
+use wcprof_profile::{Cores, Cost, ProfileBuilder, Rules, cores, counted_by_class, vm_exits};
 use wcprof_trace::model::{CounterId, CounterReading, ProcessId, Source};
 use wcprof_types::{CounterName, CounterValue, StackEnd, ThreadState, TimeNs};
 
@@ -274,5 +274,55 @@ fn recorded_often() {
     assert!(
         near(once, 1_000.0) && near(often, f64::from(1 << 18)),
         "{often}"
+    );
+}
+
+/// Check exits of virtual machines a second by reason, beside counters of the process's own, and that what was before the first
+/// reading does not count.
+#[test]
+fn exits_of_guests() {
+    let mut m = Maker::new();
+    let t = m.thread(101, "CPU 0/KVM");
+    m.on_cpu(t, &["kvm_cpu_exec"], 1000 * MS);
+    assert_eq!(vm_exits(&m.profile()), None);
+    let names = [
+        "kvm.exits",
+        "kvm.io_exits",
+        "kvm.halt_poll_fail_ns",
+        "kvm.insn_emulation",
+    ];
+    let facts = &mut m.tables.origins.counters;
+    facts.names = names
+        .map(|name| CounterName {
+            name: name.into(),
+            timed: false,
+        })
+        .to_vec();
+    for (ms, counts) in [
+        (0, [1_000, 500, 7, 0]),
+        (500, [3_000, 2_400, 7 + 50 * MS, 600]),
+    ] {
+        let values = (0..).map(CounterId).zip(counts);
+        facts.readings.push(CounterReading {
+            process: ProcessId(0),
+            time: TimeNs(ms * MS),
+            values: values
+                .map(|(id, count)| (id, CounterValue { count, time_ns: 0 }))
+                .collect(),
+        });
+    }
+    let exits = vm_exits(&m.profile()).expect("exits were counted");
+    assert!(
+        near(exits.per_second, 4_000.0) && near(exits.polling, 0.1),
+        "{exits:?}"
+    );
+    let reasons: Vec<_> = exits
+        .reasons
+        .iter()
+        .map(|(name, n)| (name.as_str(), n.round()))
+        .collect();
+    assert_eq!(
+        reasons,
+        [("io", 3_800.0), ("emulated instruction", 1_200.0)]
     );
 }

@@ -4,8 +4,10 @@ use crate::support;
 
 use support::{MS, Maker, kernel, syscall};
 use wcprof_profile::model::{Profile, ProfileStack, State};
-use wcprof_profile::{GroupBy, ThreadFilter, Trees, View, function_groups, globs};
-use wcprof_types::{StackEnd, ThreadState};
+use wcprof_profile::{
+    GroupBy, NOT_SAMPLED, Rules, ThreadFilter, Trees, View, cpu_by_category, function_groups, globs,
+};
+use wcprof_types::{StackEnd, ThreadState, Wait};
 
 fn names(profile: &Profile, row: usize) -> Vec<&str> {
     let stack = profile.rows[row].stack.unwrap();
@@ -92,6 +94,62 @@ fn kernel_place() {
     assert_eq!(names(&profile, 0), ["io_wq_worker"]);
     assert_eq!(profile.rows.len(), 1);
     assert_eq!(profile.rows[0].state, State::Idle);
+}
+
+/// Check that a kernel worker has its kernel stack whether or not the kernel's functions are asked for, that its wait is
+/// what the innermost function beyond the scheduler waits for, and that its CPU time, and time without a stack, are no
+/// other function's.
+#[test]
+fn kernel_workers() {
+    let mut m = Maker::new();
+    let user = m.thread(1, "main");
+    m.on_cpu(user, &["main", "submit_reads"], 5);
+    let worker = m.thread(2, "iou-wrk-1");
+    let root = ["k:ret_from_fork", "k:io_wq_worker", "k:io_write"];
+    let copies = m.stack(&[&root[..], &["k:memcpy"]].concat(), StackEnd::NoUserStack);
+    m.span(worker, ThreadState::OnCpu, None, Some(copies), 60);
+    m.span(worker, ThreadState::OnCpu, None, None, 20);
+    let waits = [
+        &root[..],
+        &["k:rq_qos_wait", "k:io_schedule", "k:__schedule"],
+    ]
+    .concat();
+    let waits = m.stack(&waits, StackEnd::NoUserStack);
+    let wait = m.wait(Wait::default());
+    m.span(worker, ThreadState::Blocked, Some(wait), Some(waits), 30);
+    let other = m.thread(3, "made-by-a-module");
+    let unknown = m.stack(
+        &["k:ret_from_fork", "k:module_thread"],
+        StackEnd::NoUserStack,
+    );
+    m.span(other, ThreadState::OnCpu, None, Some(unknown), 10);
+    let profile = m.profile();
+    assert_eq!(profile, m.profile_with_kernel());
+    let row = |weight| {
+        profile
+            .rows
+            .iter()
+            .position(|row| row.weight == weight)
+            .unwrap()
+    };
+    assert_eq!(
+        names(&profile, row(60)),
+        ["ret_from_fork", "io_wq_worker", "io_write", "memcpy"]
+    );
+    assert_eq!(profile.rows[row(30)].state, State::Disk);
+    let categories = Rules::builtin().unwrap().categories().unwrap();
+    let kinds = cpu_by_category(&profile, &categories);
+    let kinds: Vec<_> = kinds
+        .iter()
+        .map(|k| (k.name.as_deref(), k.weight))
+        .collect();
+    let expected = [
+        (Some("kernel worker of io_uring"), 60),
+        (Some(NOT_SAMPLED), 20),
+        (Some("kernel worker"), 10),
+        (None, 5),
+    ];
+    assert_eq!(kinds, expected);
 }
 
 /// Check pools: by rule, by number, alone, and apart by process.

@@ -76,6 +76,10 @@ fn by_system_call() {
         (kernel("vhost_worker"), State::Idle),
         (kernel("vhost_task_fn"), State::Idle),
         (kernel("blkdev_issue_flush"), State::Disk),
+        (kernel("rq_qos_wait"), State::Disk),
+        (kernel("__sync_dirty_buffer"), State::Disk),
+        (kernel("jbd2_log_wait_commit"), State::Disk),
+        (kernel("pipe_wait_readable"), State::Blocked),
     ] {
         let name = format!("{wait:?}");
         assert_eq!(state_of("t", wait, &["main"]), state, "{name}");
@@ -349,6 +353,7 @@ fn other_states() {
     for (raw, state) in [
         (ThreadState::OnCpu, State::OnCpu),
         (ThreadState::Guest, State::Guest),
+        (ThreadState::VmExit, State::VmExit),
         (ThreadState::Runnable, State::Runnable),
         (ThreadState::StealIrq, State::StealIrq),
     ] {

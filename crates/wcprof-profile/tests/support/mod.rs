@@ -237,6 +237,14 @@ impl Maker {
         self.build(ProfileBuilder::new().with_detail(detail), &RULES)
     }
 
+    /// With the kernel's functions below user stacks.
+    pub fn profile_with_kernel(&self) -> Profile {
+        let rules = Rules::builtin().expect("the built-in rules are valid");
+        let builder = ProfileBuilder::new();
+        builder.add_spans(&self.spans);
+        builder.finish_indexed(&self.tables, None, &rules, true).0
+    }
+
     pub fn profile_with(&self, rules: &Rules) -> Profile {
         self.build(ProfileBuilder::new(), rules)
     }

@@ -67,6 +67,7 @@ impl Life {
                 voluntary: Some(0),
                 run_ns: self.counted_until(time),
                 delay_ns,
+                guest_ns: 0,
             },
             n_ticks: 1,
             wait: None,
@@ -227,7 +228,7 @@ impl Recording<'_> {
     /// Reads the process's CPU clock, in which threads count as they settle.
     fn read_clock(&mut self, now: u64) -> (u64, u64) {
         let clock = self.lives.iter().map(|life| life.counted_until(now)).sum();
-        self.exited.read(clock);
+        self.exited.read(clock, now);
         let pieces = self.exited.take_settled(N_CPUS as u64, now);
         self.give(&pieces, now)
     }
@@ -261,7 +262,7 @@ fn record(around: Around, lives: &[Life]) -> Given {
         after: 0,
         given: 0,
     };
-    recording.exited.since = begin;
+    recording.exited.begin(begin);
     let mut given = Given::default();
     let (mut now, mut read) = (begin, 0);
     while due < END {
@@ -317,6 +318,38 @@ fn short_lives() {
                 "{around:?}: {got} ns, truth {truth} ns"
             ),
         }
+    }
+}
+
+/// Check that what threads ran before they were first looked at, late since there are many, is not that of exited threads,
+/// and that this holds no longer than until they are known.
+#[test]
+fn looked_at_late() {
+    let n_cpus = N_CPUS as u64;
+    let given = |exited: &mut ExitedCpu, now| {
+        let pieces = exited.take_settled(n_cpus, now);
+        pieces.iter().map(|piece| piece.weight).sum::<u64>()
+    };
+    for is_late in [false, true] {
+        let mut exited = ExitedCpu::default();
+        exited.begin(0);
+        exited.looked_at_older(LATE_LOOK_NS);
+        exited.read(0, 0);
+        assert_eq!(given(&mut exited, 0), 0);
+        // For a second nobody sees what runs.
+        if is_late {
+            exited.looked_at_older(1000 * MS);
+        }
+        exited.read(1000 * MS, 1000 * MS);
+        let keep = UNSETTLED_NS * n_cpus;
+        let first = given(&mut exited, 1000 * MS);
+        assert_eq!(first, if is_late { 0 } else { 1000 * MS - keep });
+        exited.show(300 * MS);
+        exited.read(2000 * MS, 2000 * MS);
+        assert_eq!(
+            first + given(&mut exited, 2000 * MS),
+            if is_late { 700 } else { 1700 } * MS - keep
+        );
     }
 }
 

@@ -49,6 +49,26 @@ impl<K: Copy> CpuAccount<K> {
             .map(|hit| hit.place)
     }
 
+    /// Adds `run` ns of a guest's run time that lie in `start..end` as far as there is room: no sample tells more of it.
+    pub(crate) fn add_guest(
+        &mut self,
+        run: u64,
+        (start, end): (u64, u64),
+        pieces: &mut Vec<Piece<K>>,
+    ) {
+        self.total += run;
+        if run > 0 {
+            pieces.push(Piece {
+                start: start.min(end.saturating_sub(run)),
+                end,
+                weight: run,
+                n_samples: 0,
+                state: ThreadState::Guest,
+                place: None,
+            });
+        }
+    }
+
     /// Adds `run` ns of run time that lie in `start..end` as far as there is room, and the samples since the last call.
     pub(crate) fn add(
         &mut self,
@@ -110,10 +130,7 @@ fn piece<K>(hit: TimerHit<K>, start: u64, end: u64, weight: u64, n_samples: u32)
         end,
         weight,
         n_samples,
-        state: match hit.guest {
-            true => ThreadState::Guest,
-            false => ThreadState::OnCpu,
-        },
+        state: hit.state,
         place: Some(hit.place),
     }
 }

@@ -8,6 +8,8 @@ use super::observation::{Observation, Piece, TimerHit};
 /// How long run time may stay unsettled for a thread that keeps running: one scheduler tick
 /// (10 ms at `CONFIG_HZ=100`, 4 ms at 250; `kernel/sched/core.c`, `sched_tick`) and some slack.
 const SETTLE_NS: u64 = 12_000_000;
+/// Guests' time that may be counted before the run time that it is a part of.
+const MAX_GUEST_DUE_NS: u64 = 2 * SETTLE_NS;
 
 /// A thread that runs or is queued (the engine cannot tell which) and shows neither a switch nor run
 /// time was displaced, or the hypervisor took its CPU away. The next switch or run time tells which. The
@@ -25,6 +27,8 @@ pub(crate) struct Ledger<K> {
     pending_since: u64,
     /// Run time counted by the kernel that found no wall-clock time to take.
     run_due: u64,
+    /// Of a guest's.
+    guest_due: u64,
     /// Run-queue delay, likewise.
     delay_due: u64,
     /// Runnable time given out before the kernel counted it.
@@ -67,6 +71,7 @@ impl<K: Copy> Ledger<K> {
             pending: 0,
             pending_since: first.time,
             run_due: 0,
+            guest_due: 0,
             delay_due: 0,
             advance: 0,
             blocked: Blocked {
@@ -212,7 +217,13 @@ impl<K: Copy> Ledger<K> {
         // What was counted in this interval was not run long before it.
         let recent = interval.prev.time.saturating_sub(SETTLE_NS);
         let since = self.pending_since.max(recent);
-        self.cpu.add(run, hits, (since, out.end), out.pieces);
+        // The kernel counts it in whole scheduler ticks, stolen ones too.
+        let guest = interval.now.guest_ns.saturating_sub(interval.prev.guest_ns);
+        self.guest_due = (self.guest_due + guest).min(run + MAX_GUEST_DUE_NS);
+        let guest = self.guest_due.min(run);
+        self.guest_due -= guest;
+        (self.cpu).add_guest(guest, (since, out.end), out.pieces);
+        (self.cpu).add(run - guest, hits, (since, out.end), out.pieces);
         let queued = self.delay_due.min(self.pending);
         self.delay_due -= queued;
         self.give_runnable_at(queued, interval.runnable_place(self), out);

@@ -20,6 +20,8 @@ pub(crate) struct Observation<K> {
     pub(crate) run_ns: u64,
     /// Run-queue delay so far, ns.
     pub(crate) delay_ns: u64,
+    /// The part of the run time that is a guest's, where no timer sample tells it, ns.
+    pub(crate) guest_ns: u64,
     /// Where it was blocked or preempted; `None` when running or unknown.
     pub(crate) place: Option<K>,
     /// Ticks this observation stands for (more than one after unchanged ticks were skipped).
@@ -33,8 +35,8 @@ pub(crate) struct TimerHit<K> {
     pub(crate) time: u64,
     /// Its stack.
     pub(crate) place: K,
-    /// It was inside `ioctl(KVM_RUN)`.
-    pub(crate) guest: bool,
+    /// What it ran: on-CPU, a guest, or in the kernel for a guest.
+    pub(crate) state: ThreadState,
 }
 
 /// A weighted stretch of a thread's time.

@@ -241,7 +241,7 @@ pub(super) const STATES: [ThreadState; STATE_MASK as usize + 1] = [
     ThreadState::Blocked,
     ThreadState::StealIrq,
     ThreadState::Unknown,
-    ThreadState::Other(6),
+    ThreadState::VmExit,
     ThreadState::Other(7),
 ];
 

@@ -66,7 +66,7 @@ fn future_minor_version() {
     // An end, a kind of file and a state with codes from a later time, a column more than there are now.
     let wait = numbers(&[0, 0, 78, 1, 47, 0]);
     let mut spans = numbers(&[1, 0, 0, 9, 1]);
-    let flags = 6 | 1 << 3 | 1 << 4 | 1 << 6;
+    let flags = 7 | 1 << 3 | 1 << 4 | 1 << 6;
     let columns = [flags, 0, -1, -1, 0, 2, 0, 0, 5];
     for column in columns {
         match u64::try_from(column) {
@@ -98,7 +98,7 @@ fn future_minor_version() {
     assert_eq!(t.stacks[0].end, StackEnd::Other(77));
     let fd = t.waits[0].fd.as_ref().unwrap();
     assert_eq!((fd.kind, fd.path.as_str()), (FdKind::Other(77), "/"));
-    assert_eq!(trace.spans[0].state, ThreadState::Other(6));
+    assert_eq!(trace.spans[0].state, ThreadState::Other(7));
     assert_eq!(trace.spans[0].stack, Some(StackId(0)));
     // Process, frame, two facts, section, state, column, block; and the end and the kind of file.
     assert_eq!(t.origins.unread.n_unknown, 10);
@@ -115,5 +115,5 @@ fn future_minor_version() {
     assert_eq!(again.tables.frames, t.frames);
     assert_eq!(again.tables.stacks, t.stacks);
     assert_eq!(again.tables.waits, t.waits);
-    assert_eq!(again.spans[0].state, ThreadState::Other(6));
+    assert_eq!(again.spans[0].state, ThreadState::Other(7));
 }

@@ -93,7 +93,7 @@ fn line_of(row: &Row, ui: &Ui, color: bool) -> Line<'static> {
     }
     spans.push(Span::raw(format!(
         " {:>6.1} {:>6.1} {:>6.1} {:>6.1} {:>6.1}",
-        of(&[State::OnCpu, State::Guest]),
+        of(&[State::OnCpu, State::Guest, State::VmExit]),
         of(&[State::Runnable]),
         of(&[State::Lock]),
         of(&[
@@ -142,13 +142,14 @@ fn mark(state: State) -> char {
         State::Throttle => 't',
         State::PlaceUnknown => ',',
         State::Stopped => 'T',
+        State::VmExit => 'x',
     }
 }
 
 fn color_of(state: State) -> Color {
     match state {
         State::OnCpu => Color::Green,
-        State::Guest => Color::Cyan,
+        State::Guest | State::VmExit => Color::Cyan,
         State::Runnable => Color::Yellow,
         State::Lock => Color::Red,
         State::Disk => Color::Magenta,

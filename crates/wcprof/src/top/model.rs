@@ -56,7 +56,8 @@ fn headline(profile: &Profile) -> String {
     }
     let of = |state: State| sums[state as usize];
     let share = |state| 100.0 * shares(&sums)[state as usize];
-    let cores = of(State::OnCpu) + of(State::Guest);
+    let running = State::ALL.into_iter().filter(|s| s.is_running());
+    let cores: u64 = running.map(of).sum();
     let counted = counted_by_class(profile);
     let operations = counted.values().map(|counted| rate_text(counted) + ", ");
     let operations: String = operations.collect();
@@ -187,6 +188,6 @@ const HELP: [&str; 12] = [
     "?, h                this help",
     "q, Ctrl-C           end",
     "",
-    "bars: # on-CPU  G guest  r runnable  L lock  D disk  N net  t throttle  s sleep  b blocked  ! steal/irq",
+    "bars: # on-CPU  G guest  x vm-exit  r runnable  L lock  D disk  N net  t throttle  s sleep  b blocked  ! steal/irq",
     "      . idle  , perhaps idle  T stopped  ? unknown",
 ];

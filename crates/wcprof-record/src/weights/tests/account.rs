@@ -64,7 +64,7 @@ fn stolen_time() {
         let hit = TimerHit {
             time: now.time - 1,
             place: 1,
-            guest: false,
+            state: ThreadState::OnCpu,
         };
         ledger.observe(now, &[hit], &mut pieces);
     }
@@ -236,6 +236,7 @@ fn blocked(time: u64, switches: u64) -> Observation<u32> {
         voluntary: Some(switches),
         run_ns: 0,
         delay_ns: 0,
+        guest_ns: 0,
         place: Some(7),
         n_ticks: 1,
     }
@@ -397,4 +398,30 @@ proptest! {
         let shown = sum(&by, ThreadState::OnCpu);
         prop_assert!(shown.abs_diff(ran) <= 12 * MS, "{} {}", shown, ran);
     }
+}
+
+/// Check that run time which the kernel counts for a guest, in whole scheduler ticks, is the guest's, and the rest is not,
+/// whichever is counted first.
+#[test]
+fn guest_time() {
+    let seen = |i: u64, run_ns| Observation {
+        sched: Sched::Running,
+        run_ns,
+        // Three quarters, rounded up or down to 4 ms.
+        guest_ns: (run_ns * 3 / 4 + (i % 2) * 4 * MS).next_multiple_of(4 * MS),
+        ..blocked(i * TICK, 0)
+    };
+    let mut pieces = Vec::new();
+    let mut ledger = Ledger::new(Observation {
+        guest_ns: 0,
+        ..seen(0, 0)
+    });
+    for i in 1..=300 {
+        ledger.observe(seen(i, i * TICK), &[], &mut pieces);
+    }
+    ledger.finish(&mut pieces);
+    let by = weights(&pieces);
+    let guest = by[&(ThreadState::Guest, None)];
+    assert!(guest.abs_diff(225 * TICK) <= 12 * MS, "{guest}");
+    assert_eq!(guest + by[&(ThreadState::OnCpu, None)], 300 * TICK);
 }

@@ -163,6 +163,7 @@ impl Model {
                 false => now.run,
             },
             delay_ns: now.delay,
+            guest_ns: 0,
             place,
             n_ticks: 1,
         }
@@ -236,7 +237,7 @@ impl Model {
                         false => stretch.start + (due - clock),
                     },
                     place,
-                    guest: false,
+                    state: ThreadState::OnCpu,
                 });
                 due = if stopped { u64::MAX } else { due + period };
             }

@@ -1,0 +1,105 @@
+//! A live process to what KVM counts of its virtual machines, in the kernel's debug file system (`virt/kvm/kvm_main.c`,
+//! `kvm_create_vm_debugfs`). Nobody is asked: the kernel has the counts anyway.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use wcprof_types::{CounterName, CounterValue, Pid};
+
+use super::Counters;
+use crate::procfs::read_file;
+
+/// A folder for each virtual machine, `PID-DESCRIPTOR`, with the sums over its virtual CPUs.
+const FOLDERS: &str = "/sys/kernel/debug/kvm";
+/// Virtual machines of a process that are read.
+const MAX_VMS: usize = 16;
+/// Before the kernel's name; `wcprof-profile` knows it.
+const KVM_PREFIX: &str = "kvm.";
+/// What is read beside `*_exits`, as far as the kernel has it.
+const FILES: [&str; 7] = [
+    "exits",
+    "hypercalls",
+    "insn_emulation",
+    "pf_taken",
+    "halt_poll_success_ns",
+    "halt_poll_fail_ns",
+    "halt_wait_ns",
+];
+
+/// The virtual machines of a process.
+#[derive(Debug)]
+pub struct KvmStats(Vec<PathBuf>);
+
+impl KvmStats {
+    /// `None` for a process without any, and where the debug file system is not mounted or not permitted.
+    pub fn find(pid: Pid) -> Option<Self> {
+        Self::find_in(Path::new(FOLDERS), pid)
+    }
+
+    fn find_in(folders: &Path, pid: Pid) -> Option<Self> {
+        let prefix = format!("{pid}-");
+        let folders = fs::read_dir(folders).ok()?.flatten();
+        let own = folders.filter(|f| f.file_name().to_string_lossy().starts_with(&prefix));
+        let own: Vec<PathBuf> = own.map(|folder| folder.path()).take(MAX_VMS).collect();
+        (!own.is_empty()).then_some(Self(own))
+    }
+
+    /// What is counted by now, added up over virtual machines.
+    pub fn counters(&self) -> Counters {
+        let mut counters = Counters::new();
+        for folder in &self.0 {
+            let files = fs::read_dir(folder).into_iter().flatten().flatten();
+            let names = files.map(|file| file.file_name().to_string_lossy().into_owned());
+            let wanted = |name: &String| name.ends_with("_exits") || FILES.contains(&&**name);
+            for name in names.filter(wanted) {
+                let text = read_file(folder.join(&name)).unwrap_or_default();
+                let Ok(count) = text.trim().parse::<u64>() else {
+                    continue;
+                };
+                let name = format!("{KVM_PREFIX}{name}");
+                match counters.iter_mut().find(|(known, _)| known.name == name) {
+                    Some((_, sum)) => sum.count = sum.count.saturating_add(count),
+                    None => counters.push((
+                        CounterName { name, timed: false },
+                        CounterValue { count, time_ns: 0 },
+                    )),
+                }
+            }
+        }
+        counters
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that counts are added up over the virtual machines of a process, that those of others and what is no number are
+    /// left out, and that a process without any has none.
+    #[test]
+    fn machines() {
+        let folder = tempfile::tempdir().unwrap();
+        for (vm, exits, io) in [
+            ("7-11", "5", "3"),
+            ("7-12", "6", "none"),
+            ("77-3", "9", "9"),
+        ] {
+            let vm = folder.path().join(vm);
+            fs::create_dir(&vm).unwrap();
+            fs::write(vm.join("exits"), format!("{exits}\n")).unwrap();
+            fs::write(vm.join("io_exits"), io).unwrap();
+            fs::write(vm.join("mmu_cache_miss"), "1").unwrap();
+        }
+        let stats = KvmStats::find_in(folder.path(), Pid(7)).unwrap();
+        let mut counts: Vec<(String, u64)> = (stats.counters().into_iter())
+            .map(|(name, value)| (name.name, value.count))
+            .collect();
+        counts.sort();
+        assert_eq!(
+            counts,
+            [("kvm.exits".into(), 11), ("kvm.io_exits".into(), 3)]
+        );
+        assert!(KvmStats::find_in(folder.path(), Pid(1)).is_none());
+        assert!(KvmStats::find_in(&folder.path().join("none"), Pid(7)).is_none());
+    }
+}
