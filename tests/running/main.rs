@@ -27,7 +27,6 @@ wcprof_testkit::engine_tests! {
         limits::deadline: "Check that threads which use up their budget under SCHED_DEADLINE are said to.",
         limits::affinity: "Check that threads which may use one CPU are said to wait for that.",
         limits::bursts: "Check that threads which wake up together on idle CPUs are not called starved.",
-        cpu::vcpu: "Check that a spinning vCPU is a guest and a halted one is idle.",
         workers::uring: "Check that threads of io_uring have kernel stacks and the CPU time that the kernel counts, and nothing of the calls that made them.",
         guests::vcpus: "Check time in guests and in the kernel for them against guest_time, and that a halted vCPU is idle.",
     }
