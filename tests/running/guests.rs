@@ -36,16 +36,18 @@ fn follows_kernel(engine: Engine, mode: &str, target: &RemoteProcess) -> bool {
     let pid = target.pid();
     let tid = wait_for_thread(pid, "CPU 0/KVM");
     let log = |time| CpuLog::of_thread(pid, tid, time);
-    let (all, in_guest) = (log(CpuTime::All), log(CpuTime::Guest));
+    let (all, user, in_guest) = (log(CpuTime::All), log(CpuTime::User), log(CpuTime::Guest));
     let recording = Attach::new(engine, pid).seconds(2.0).run();
     recording.assert_sound(engine);
     if stood_still(&recording.verdict, "vcpus", engine) {
         return false;
     }
     let (begin, end) = recording.stretch();
-    let (all, in_guest) = (
-        all.cpus_between(begin, end),
-        in_guest.cpus_between(begin, end),
+    let all = all.cpus_between(begin, end);
+    // At least what the kernel counts as the guest's, and at most all that is not the kernel's.
+    let in_guest = (
+        in_guest.cpus_between(begin, end).0,
+        user.cpus_between(begin, end).1,
     );
     let folded = recording.folded();
     let halted = folded.thread("CPU 1/KVM");

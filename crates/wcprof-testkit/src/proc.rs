@@ -134,10 +134,11 @@ fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
 /// What the kernel counts of a thread's CPU time, in `/proc/PID/task/TID/stat`. It counts in 10 ms.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum CpuTime {
-    /// User and kernel mode: `utime` and `stime`; `utime` has the guest's time, too.
+    /// User and kernel mode: `utime` and `stime`.
     All,
-    /// Kernel mode: `stime`.
-    System,
+    /// User mode: `utime`, which has the guest's time, too. It is a part of the exact run time; `guest_time` is not, and
+    /// lacks what the hypervisor stole of scheduler ticks.
+    User,
     /// In a guest: `guest_time`.
     Guest,
 }
@@ -155,7 +156,7 @@ impl CpuTime {
         };
         let ticks = match self {
             Self::All => ticks(14) + ticks(15),
-            Self::System => ticks(15),
+            Self::User => ticks(14),
             Self::Guest => ticks(43),
         };
         ticks * 10_000_000
