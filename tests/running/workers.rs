@@ -2,7 +2,7 @@
 
 use wcprof_testkit::{
     Attach, CpuLog, CpuTime, Engine, Recording, RemoteProcess, Variant, alone, assert_within,
-    fixture, skip, stood_still, thread_ids,
+    fixture, skip, stood_still, thread_ids, wait_until,
 };
 
 /// The kind of work on the first screen.
@@ -29,7 +29,12 @@ pub(crate) fn uring(engine: Engine) {
         tid,
         log: CpuLog::of_thread(pid, tid, CpuTime::All),
     };
-    let threads = thread_ids(pid);
+    // A worker has the name of its maker until it first runs.
+    let threads = wait_until("a worker has no name of its own", || {
+        let threads = thread_ids(pid);
+        let n_makers = threads.values().filter(|name| *name == "submitter").count();
+        (n_makers == 1).then_some(threads)
+    });
     let (workers, users): (Vec<_>, Vec<_>) = threads
         .into_iter()
         .partition(|(_, name)| name.starts_with("iou-"));

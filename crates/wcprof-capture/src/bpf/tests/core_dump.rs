@@ -42,7 +42,7 @@ fn core_dump() {
     let target = [(TargetId(0), pid)];
     let mut engines: [Box<dyn Snapshots>; 2] = [
         Box::new(BpfSnapshots::new(&target, 100, false).unwrap()),
-        Box::new(ProcfsSnapshots::new(&target, 100, Arc::default())),
+        Box::new(ProcfsSnapshots::new(&target, 100, false, Arc::default())),
     ];
     let stops = |engine: &mut Box<dyn Snapshots>| {
         let mut set = SnapshotSet {
