@@ -97,19 +97,8 @@ impl Unwinder {
             // Only rows that are not plain refer to them.
             stack.used_scratch |=
                 matches!(step, Step::Own { .. }) && cursor.scratch != ScratchRegs::default();
-            let mut next = self.find_caller(&cursor, step, memory);
-            match next {
-                Err(Fault::NeedsBp) => {
-                    next = self.search_bp(&cursor, memory, text);
-                    stack.n_guessed += u32::from(next.is_ok());
-                }
-                // A module without FDEs here, or code that a JIT compiler made.
-                Err(Fault::End(StackEnd::NoUnwindInfo | StackEnd::NotInModule)) => {
-                    next = self.without_fde(&cursor, memory, text);
-                    stack.n_guessed += u32::from(next.is_ok());
-                }
-                _ => {}
-            }
+            let (next, is_guess) = self.find_or_guess(&cursor, step, memory, text);
+            stack.n_guessed += u32::from(is_guess);
             let caller = match next {
                 Ok(caller) => caller,
                 Err(Fault::End(end)) => break end,
@@ -132,6 +121,27 @@ impl Unwinder {
         if self.n_bytes_left == 0 {
             stack.end = StackEnd::TooManyFrames;
         }
+    }
+
+    /// The caller by call frame information, else by a guess, and whether it is one.
+    #[inline]
+    fn find_or_guess<M: StackMemory + ?Sized>(
+        &mut self,
+        cursor: &Cursor,
+        step: Step,
+        memory: &mut M,
+        text: &mut dyn TextMemory,
+    ) -> (Result<Cursor, Fault>, bool) {
+        let guess = match self.find_caller(cursor, step, memory) {
+            Err(Fault::NeedsBp) => self.search_bp(cursor, memory, text),
+            // A module without FDEs here, or code that a JIT compiler made.
+            Err(Fault::End(StackEnd::NoUnwindInfo | StackEnd::NotInModule)) => {
+                self.without_fde(cursor, memory, text)
+            }
+            found => return (found, false),
+        };
+        let is_guess = guess.is_ok();
+        (guess, is_guess)
     }
 
     /// Whether an address from an unsure source can be where a call returns to. What the kernel
