@@ -26,7 +26,7 @@ use super::*;
 use crate::many_cpus::pin;
 use crate::probe::Verdict;
 use crate::testing::{ALONE, is_alone, own_pid, skip};
-use settled::settled;
+use settled::{many_settled, settled};
 
 const SYS_READ: u32 = 0;
 
@@ -88,6 +88,7 @@ for_both_ways! {
     several_targets,
     joining_targets,
     settled,
+    many_settled,
 }
 
 /// Calls `step` until it returns something.

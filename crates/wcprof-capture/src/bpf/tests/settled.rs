@@ -9,22 +9,36 @@ use wcprof_host::procfs::{parse_schedstat, task_state};
 
 use super::*;
 
-/// Threads, and how often each runs for a moment and sleeps again: 20 000 sleeps, where the machine is not too slow.
-const N_THREADS: usize = 200;
-const N_ROUNDS: usize = 100;
+/// Threads, and how often each runs for a moment and sleeps again, where the machine is not too slow: 20 000 sleeps.
+const FEW: (usize, usize) = (200, 100);
+const MANY: (usize, usize) = (10_000, 2);
 const ENOUGH: Duration = Duration::from_secs(20);
 
 /// Check that a thread which was woken after a pass and before the next one is not taken for unchanged by that, wherever it
 /// is meanwhile; and that the last record of each thread that sleeps has the kernel's run time and count of runs.
 pub(super) fn settled(make: Make) {
+    short_sleepers(make, FEW);
+}
+
+/// Check the same of 10 000 threads, whose passes take much longer than their sleeps.
+pub(super) fn many_settled(make: Make) {
+    let memory = fs::read_to_string("/proc/meminfo").unwrap();
+    let total_kib = memory.split_ascii_whitespace().nth(1);
+    if total_kib.is_none_or(|kib| kib.parse::<u64>().unwrap() < 4 << 20) {
+        return skip("needs 4 GiB of memory for 10 000 threads");
+    }
+    short_sleepers(make, MANY);
+}
+
+fn short_sleepers(make: Make, (n_threads, n_rounds): (usize, usize)) {
     let Some(mut engine) = engine(make, &[own_pid()]) else {
         return;
     };
     let (n_ran, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let woken: Vec<AtomicU64> = (0..N_THREADS).map(|_| AtomicU64::new(0)).collect();
+    let woken: Vec<AtomicU64> = (0..n_threads).map(|_| AtomicU64::new(0)).collect();
     thread::scope(|scope| {
         let (sender, tids) = mpsc::channel();
-        let sleepers: Vec<_> = (0..N_THREADS)
+        let sleepers: Vec<_> = (0..n_threads)
             .map(|i| {
                 let (sender, n_ran, is_over) = (sender.clone(), &n_ran, &is_over);
                 let woken = &woken[i];
@@ -34,7 +48,7 @@ pub(super) fn settled(make: Make) {
                         // Parking may end without a reason: that is one more sleep.
                         thread::park();
                         woken.store(monotonic_ns(), Ordering::Relaxed);
-                        (0..1000 + 37 * i).for_each(|_| hint::spin_loop());
+                        (0..1000 + 37 * (i % FEW.0)).for_each(|_| hint::spin_loop());
                         n_ran.fetch_add(1, Ordering::Relaxed);
                     }
                 };
@@ -50,10 +64,10 @@ pub(super) fn settled(make: Make) {
                 .iter()
                 .for_each(|()| threads.iter().for_each(|t| t.unpark()));
         });
-        let places: HashMap<i32, usize> = tids.iter().take(N_THREADS).collect();
+        let places: HashMap<i32, usize> = tids.iter().take(n_threads).collect();
         let tids: Vec<i32> = places.keys().copied().collect();
         // By thread: its last record, and when the pass that gave it was over.
-        let mut last: Vec<Option<(TaskRecord, u64)>> = vec![None; N_THREADS];
+        let mut last: Vec<Option<(TaskRecord, u64)>> = vec![None; n_threads];
         let (mut wrong, mut missed) = (Vec::new(), Vec::new());
         let mut look = |engine: &mut BpfEngine, last: &mut Vec<Option<(TaskRecord, u64)>>| {
             let woken: Vec<u64> = woken.iter().map(|w| w.load(Ordering::Relaxed)).collect();
@@ -71,9 +85,9 @@ pub(super) fn settled(make: Make) {
             }
         };
         let begin = Instant::now();
-        for round in (1..=N_ROUNDS).take_while(|_| begin.elapsed() < ENOUGH) {
+        for round in (1..=n_rounds).take_while(|_| begin.elapsed() < ENOUGH) {
             wake.send(()).unwrap();
-            while n_ran.load(Ordering::Relaxed) < round * N_THREADS {
+            while n_ran.load(Ordering::Relaxed) < round * n_threads {
                 look(&mut engine, &mut last);
             }
             wait_for("sleep", || {
