@@ -243,8 +243,13 @@ fn holders(profile: &Profile) -> HashMap<String, String> {
     } in &profile.locks
     {
         if let Ok(holder) = holder {
-            let held_at = place(profile, holder.stack, 1);
-            let text = format!("held by {held_at} ({})", holder.state.name());
+            let state = holder.state.name();
+            let text = match place(profile, holder.stack, 1) {
+                held_at if held_at.is_empty() => {
+                    format!("held by a thread without a stack of that tick ({state})")
+                }
+                held_at => format!("held by {held_at} ({state})"),
+            };
             let of_site = sums.entry(place(profile, *stack, 2)).or_default();
             let sum = of_site.entry(text).or_default();
             *sum = sum.saturating_add(*weight);
