@@ -119,7 +119,7 @@ impl StoppedTask<'_> {
     }
 }
 
-/// What stops a thread, if it does not run; see [`StoppedTask::cause`].
+/// What stops a thread, if it does not run; see `StoppedTask::cause`.
 pub fn stop_cause((pid, tid): (Pid, Tid), state: (char, u32), slept: bool) -> Option<StopCause> {
     StoppedTask {
         folder: &format!("/proc/{pid}/task/{tid}"),
