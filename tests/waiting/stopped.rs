@@ -1,6 +1,7 @@
 //! Processes that somebody stops: a signal, a debugger, the freezer of their control group.
 
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -24,7 +25,29 @@ const THREADS: [(&str, &str); 4] = [
 ];
 
 /// Ticks within which the borders of a stop are to be found.
-const BORDER_NS: u64 = 2 * 1_000_000_000 / 99;
+const BORDER_TICKS: usize = 2;
+/// Length of so many ticks that are not late.
+const BORDER_NS: u64 = BORDER_TICKS as u64 * 1_000_000_000 / 99;
+
+/// When wcprof looked, in order, since the recording's begin: where ticks are late, a border is found later.
+fn ticks(trace: &Trace) -> Vec<u64> {
+    let mut ticks: Vec<u64> = trace.spans.iter().map(|span| span.end.0).collect();
+    ticks.sort_unstable();
+    ticks.dedup();
+    ticks
+}
+
+/// The times at which the border of an event may be found.
+fn border(event: Event, ticks: &[u64]) -> RangeInclusive<u64> {
+    let n_before = ticks.partition_point(|tick| *tick < event.before);
+    let before = n_before.checked_sub(BORDER_TICKS).map(|at| ticks[at]);
+    let n_until = ticks.partition_point(|tick| *tick <= event.after);
+    let after = ticks.get(n_until + BORDER_TICKS - 1).copied();
+    let earliest = event.before.saturating_sub(BORDER_NS);
+    let latest = event.after + BORDER_NS;
+    before.map_or(earliest, |tick| tick.min(earliest))
+        ..=after.map_or(latest, |tick| tick.max(latest))
+}
 
 /// When something was done, and when it had happened by the kernel's own word: ns since 1970.
 #[derive(Copy, Clone, Debug)]
@@ -108,6 +131,7 @@ fn assert_stopped(
     let all: u64 = trace.tables.stats.duration.0;
     let stood_still = recording.stood_still(test, engine);
     let folded = recording.folded();
+    let ticks = ticks(&trace);
     // Relative to the recording's begin.
     let [stop, go] = [stop, go].map(|event| Event {
         before: event.before - begin,
@@ -125,17 +149,15 @@ fn assert_stopped(
         }
         let from = first.end.0 - first.weight;
         let to = last.start.0 + last.weight;
-        let is_near = |event: Event, at: u64| {
-            (event.before.saturating_sub(BORDER_NS)..=event.after + BORDER_NS).contains(&at)
-        };
+        let (begins, ends) = (border(stop, &ticks), border(go, &ticks));
         assert!(
-            is_near(stop, from) && is_near(go, to),
+            begins.contains(&from) && ends.contains(&to),
             "{from} {to} {}",
             what()
         );
         let weight: u64 = spans.iter().map(|span| span.weight).sum();
-        let least = go.before - stop.after - 2 * BORDER_NS;
-        let most = go.after - stop.before + 2 * BORDER_NS;
+        let least = ends.start().saturating_sub(*begins.end());
+        let most = ends.end() - begins.start();
         assert!((least..=most).contains(&weight), "{name}: {weight} ns");
         let thread = folded.thread(name);
         let stopped = thread.states(&["[stopped]"]).total();
