@@ -5,8 +5,7 @@ use std::process::Command;
 
 use wcprof_testkit::{Attach, Engine, RemoteProcess, Variant, fixture, text, thread_ids, wcprof};
 
-/// Two ticks.
-const BORDER_NS: u64 = 2 * 1_000_000_000 / 99;
+use super::stopped::{Event, border, ticks};
 
 pub(crate) fn leader_has_ended(engine: Engine) {
     let mut command = Command::new(fixture("leader.c", Variant::NoFramePointers));
@@ -66,7 +65,6 @@ pub(crate) fn leader_ends(engine: Engine) {
     let main = threads
         .find(|thread| thread.tid.0 == pid)
         .expect("it was seen");
-    let end = begin + main.end.0;
     let others = trace
         .tables
         .threads
@@ -75,10 +73,14 @@ pub(crate) fn leader_ends(engine: Engine) {
     let last = others.map(|thread| begin + thread.end.0).max();
     assert!(last > Some(after), "the others go on");
     if !recording.stood_still("leader_ends", engine) {
-        let is_right = end + BORDER_NS >= before && end <= after + BORDER_NS;
+        let event = Event {
+            before: before - begin,
+            after: after - begin,
+        };
         assert!(
-            is_right,
-            "it ended from {before} to {after}, and was seen until {end}"
+            border(event, &ticks(&trace)).contains(&main.end.0),
+            "it ended from {before} to {after}, and was seen until {}",
+            begin + main.end.0
         );
     }
 }

@@ -30,7 +30,7 @@ const BORDER_TICKS: usize = 2;
 const BORDER_NS: u64 = BORDER_TICKS as u64 * 1_000_000_000 / 99;
 
 /// When wcprof looked, in order, since the recording's begin: where ticks are late, a border is found later.
-fn ticks(trace: &Trace) -> Vec<u64> {
+pub(crate) fn ticks(trace: &Trace) -> Vec<u64> {
     let mut ticks: Vec<u64> = trace.spans.iter().map(|span| span.end.0).collect();
     ticks.sort_unstable();
     ticks.dedup();
@@ -38,7 +38,7 @@ fn ticks(trace: &Trace) -> Vec<u64> {
 }
 
 /// The times at which the border of an event may be found.
-fn border(event: Event, ticks: &[u64]) -> RangeInclusive<u64> {
+pub(crate) fn border(event: Event, ticks: &[u64]) -> RangeInclusive<u64> {
     let n_before = ticks.partition_point(|tick| *tick < event.before);
     let before = n_before.checked_sub(BORDER_TICKS).map(|at| ticks[at]);
     let n_until = ticks.partition_point(|tick| *tick <= event.after);
@@ -51,9 +51,9 @@ fn border(event: Event, ticks: &[u64]) -> RangeInclusive<u64> {
 
 /// When something was done, and when it had happened by the kernel's own word: ns since 1970.
 #[derive(Copy, Clone, Debug)]
-struct Event {
-    before: u64,
-    after: u64,
+pub(crate) struct Event {
+    pub(crate) before: u64,
+    pub(crate) after: u64,
 }
 
 fn now() -> u64 {
