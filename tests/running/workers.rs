@@ -108,9 +108,10 @@ fn assert_worker(recording: &Recording, engine: Engine, tid: i32, (least, most):
         let blocked = moves.states(&["[blocked]"]);
         assert_eq!(blocked.total(), moves.total(), "{}", moves.show());
         let idle = waits.states(&["[idle]"]);
-        assert_eq!(
-            idle.total() + blocked.total(),
-            waits.total(),
+        // One that is preempted while it looks for work is in a sleeper's state then.
+        let known = idle.total() + blocked.total();
+        assert!(
+            known as f64 > 0.98 * waits.total() as f64,
             "{}",
             waits.show()
         );
