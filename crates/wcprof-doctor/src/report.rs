@@ -54,6 +54,8 @@ pub struct Observed {
     /// A function of the messenger's encryption that was in a stack. That there is none proves
     /// nothing: the recording may be too short, or without names.
     pub encrypting: Option<String>,
+    /// There is a recording, whose states of threads say which were stopped: the settings, read once before it began, do not.
+    pub is_recording: bool,
     /// It holds what the kernel accounted meanwhile: the rules on time say what limits did, and checks of what a limit did since
     /// it was set do not.
     pub has_accounts: bool,

@@ -108,7 +108,8 @@ pub enum Basis {
     Unlike(Comparison),
     /// Settings of the process or its host.
     Setting(SettingsFound),
-    /// Limits of control groups that held threads up during the recording: what time shows of it is its symptom.
+    /// What held threads up during the recording, a limit of a control group or who stopped them: what time shows of it is its
+    /// symptom.
     Limit(SettingsFound),
 }
 

@@ -19,6 +19,7 @@ use crate::pressure::pressure;
 use crate::rule::{Kind, Scope, Show};
 use crate::rule_set::RuleSet;
 use crate::starvation;
+use crate::stopped::still_stopped;
 use crate::totals::Index;
 use crate::unlike::unlike;
 use crate::verdict::Verdict;
@@ -42,6 +43,10 @@ pub fn hotspots(profile: &Profile, rules: &RuleSet, fleets: &[Fleet]) -> Hotspot
             }
             Kind::Limit => {
                 found.findings.extend(limits_reached(&index, rule));
+                continue;
+            }
+            Kind::Stopped => {
+                found.findings.extend(still_stopped(&index, rule));
                 continue;
             }
             Kind::Stacks | Kind::Threads | Kind::Imbalance => {}

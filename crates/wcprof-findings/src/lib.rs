@@ -32,6 +32,7 @@ mod watch;
 mod limits;
 mod pressure;
 mod starvation;
+mod stopped;
 
 mod json;
 mod lock_text;

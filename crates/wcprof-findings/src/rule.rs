@@ -164,6 +164,8 @@ pub enum Kind {
     LikeProcesses,
     /// Limits of control groups, by what the kernel counted of them during the recording.
     Limit,
+    /// Threads that somebody still keeps from running at the end of the recording.
+    Stopped,
 }
 
 /// What time a rule counts.

@@ -41,6 +41,7 @@ pub(crate) const BUILTIN: &[(&str, &str)] = builtin![
     "rocksdb-compaction.toml",
     "run-queue-delay.toml",
     "thread-saturated.toml",
+    "threads-stopped.toml",
     "tcmalloc-central.toml",
     "unlike.toml",
 ];

@@ -141,6 +141,9 @@ impl From<TargetError> for Failure {
 
 impl From<StartError> for Failure {
     fn from(error: StartError) -> Self {
+        if matches!(error, StartError::Ended(_)) {
+            return Self::new(Exit::NoTarget, error);
+        }
         Self::new(Exit::NotPermitted, error)
             .hint("`wcprof check PID` says what works here and what to do about the rest")
     }

@@ -33,6 +33,7 @@ pub(crate) fn observed(tables: &Tables) -> Observed {
     };
     Observed {
         encrypting,
+        is_recording: true,
         has_accounts: has_accounts(tables),
     }
 }

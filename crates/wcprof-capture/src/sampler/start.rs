@@ -127,6 +127,9 @@ pub enum StartError {
         /// Why.
         cause: std::io::Error,
     },
+    /// The only target, or the first of them all, exited before sampling began.
+    #[error("process {0} ended before it could be recorded")]
+    Ended(Pid),
     /// There is nothing to sample.
     #[error("no process to record")]
     NoTarget,
@@ -173,7 +176,16 @@ impl Sampler {
             files,
             cpus: options.cpus,
         };
-        let (engine, snapshots, perf) = start.open(options.engine, &mut notes)?;
+        let opened = start.open(options.engine, &mut notes);
+        // What opening says of processes that are gone is about no engine.
+        let may_join = options.children || options.arrivals.is_some();
+        if let Some(first) = targets.first()
+            && !may_join
+            && targets.iter().all(|target| target.has_exited())
+        {
+            return Err(StartError::Ended(first.pid()));
+        }
+        let (engine, snapshots, perf) = opened?;
         let has_kernel_stacks = snapshots.has_kernel_stacks();
         let kernel = match (options.kernel, has_kernel_stacks) {
             (Some(false), _) => KernelSource::None,

@@ -9,6 +9,10 @@ use crate::report::{Out, setting};
 const ID_STOPPED: &str = "threads-stopped";
 
 pub(super) fn check(out: &mut Out<'_>) {
+    // The rule of the same name says it.
+    if out.observed.is_recording {
+        return;
+    }
     let process = &out.snapshot.process;
     let mut causes: BTreeMap<&str, usize> = BTreeMap::new();
     for thread in &process.threads {

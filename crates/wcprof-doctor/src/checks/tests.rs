@@ -97,6 +97,23 @@ fn encryption_by_stacks() {
     assert!(is_open(&silent) && silent.findings.is_empty());
 }
 
+/// Check that stopped threads are found by settings alone where there is no recording.
+#[test]
+fn stopped_threads() {
+    let mut s = snapshot(&["program"]);
+    s.process.threads = vec![Default::default(); 2];
+    let has_passed = |r: &Report| r.passed.iter().any(|p| p.check == "threads-stopped");
+    assert!(has_passed(&diagnose(&s)));
+    let recording = Observed {
+        is_recording: true,
+        ..Observed::default()
+    };
+    assert!(!has_passed(&crate::diagnose(&s, &recording)));
+    s.process.threads[0].stop = Some("signal".into());
+    assert_eq!(ids(&diagnose(&s)), ["threads-stopped"]);
+    assert_eq!(ids(&crate::diagnose(&s, &recording)), [""; 0]);
+}
+
 /// Check throttling at its threshold.
 #[test]
 fn throttling() {

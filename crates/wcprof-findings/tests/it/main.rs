@@ -6,4 +6,5 @@ mod support;
 
 mod certainty;
 mod fleets;
+mod stopped;
 mod watch;
