@@ -3,12 +3,19 @@
 use std::fs;
 use std::process::Command;
 
-use wcprof_testkit::{Attach, Engine, RemoteProcess, Variant, fixture, text, thread_ids, wcprof};
+use wcprof_testkit::{
+    Attach, Engine, RemoteProcess, Variant, copy_program, fixture, output_folder, text, thread_ids,
+    wcprof,
+};
 
 use super::stopped::{Event, border, ticks};
 
 pub(crate) fn leader_has_ended(engine: Engine) {
-    let mut command = Command::new(fixture("leader.c", Variant::NoFramePointers));
+    // Its name is that of no process of another test.
+    let folder = tempfile::tempdir_in(output_folder()).expect("temporary folder");
+    let program = folder.path().join(format!("ended-{}", engine.name()));
+    copy_program(&fixture("leader.c", Variant::NoFramePointers), &program);
+    let mut command = Command::new(program);
     let target = RemoteProcess::start_command(command.arg("ended"));
     let pid = target.pid();
     let recording = Attach::new(engine, pid).run();
