@@ -1,6 +1,9 @@
 //! Finds callers where call frame information is not enough: `rbp` is unknown, or no FDE covers
 //! the address. A guess is taken only when what follows from it holds together.
 
+use std::iter::StepBy;
+use std::ops::Range;
+
 use wcprof_types::{Avma, FrameAddress, ScratchRegs, StackEnd};
 
 use crate::call::{CALL_LOOKBEHIND, direct_call_target, is_preceded_by_call};
@@ -172,6 +175,16 @@ impl Unwinder {
                 if text.read_text(at, &mut after_call) && ends_thread(after_call))
     }
 
+    /// Where the return address of a function without an FDE may be: words above the stack pointer. `None` for other code.
+    fn slots_above(&self, cursor: &Cursor) -> Option<StepBy<Range<u64>>> {
+        let lookup = cursor.address.for_lookup();
+        if !self.is_code(lookup) || self.fde_start(lookup).is_some() {
+            return None;
+        }
+        let end = cursor.sp.checked_add(CALL_SEARCH_BYTES)?;
+        Some((cursor.sp.next_multiple_of(8)..end).step_by(8))
+    }
+
     /// The caller of a function without an FDE that the first function of the program or of a thread has called through a
     /// pointer, as musl's do: the first return address above the stack pointer, if it is in that function.
     fn called_first<M: StackMemory + ?Sized>(
@@ -180,18 +193,8 @@ impl Unwinder {
         memory: &mut M,
         text: &mut dyn TextMemory,
     ) -> Option<Cursor> {
-        let lookup = cursor.address.for_lookup();
-        if !self.is_code(lookup) || self.fde_start(lookup).is_some() {
-            return None;
-        }
-        let end = cursor.sp.checked_add(CALL_SEARCH_BYTES)?;
-        for slot in (cursor.sp.next_multiple_of(8)..end).step_by(8) {
-            let word = memory.read(slot).ok()?;
-            let caller = Cursor {
-                address: FrameAddress::ReturnAddress(Avma(word)),
-                sp: slot + 8,
-                ..*cursor
-            };
+        for slot in self.slots_above(cursor)? {
+            let (word, caller) = caller_at(cursor, slot, memory)?;
             let is_code = is_user_address(word) && self.is_code(caller.address.for_lookup());
             if is_code && is_called(text, word) {
                 // Any other frame between the two would have its return address there.
@@ -246,17 +249,8 @@ impl Unwinder {
         n_trials: &mut u32,
     ) -> Option<Cursor> {
         let lookup = cursor.address.for_lookup();
-        if !self.is_code(lookup) || self.fde_start(lookup).is_some() {
-            return None;
-        }
-        let end = cursor.sp.checked_add(CALL_SEARCH_BYTES)?;
-        for slot in (cursor.sp.next_multiple_of(8)..end).step_by(8) {
-            let word = memory.read(slot).ok()?;
-            let caller = Cursor {
-                address: FrameAddress::ReturnAddress(Avma(word)),
-                sp: slot + 8,
-                ..*cursor
-            };
+        for slot in self.slots_above(cursor)? {
+            let (word, caller) = caller_at(cursor, slot, memory)?;
             if !is_user_address(word) || !self.is_code(caller.address.for_lookup()) {
                 continue;
             }
@@ -418,6 +412,21 @@ impl Unwinder {
         }
         false
     }
+}
+
+/// The word in a slot of the stack, and the caller if that is the return address.
+fn caller_at<M: StackMemory + ?Sized>(
+    cursor: &Cursor,
+    slot: u64,
+    memory: &mut M,
+) -> Option<(u64, Cursor)> {
+    let word = memory.read(slot).ok()?;
+    let caller = Cursor {
+        address: FrameAddress::ReturnAddress(Avma(word)),
+        sp: slot + 8,
+        ..*cursor
+    };
+    Some((word, caller))
 }
 
 /// What `rbp` says is the caller.
