@@ -42,7 +42,7 @@ wcprof_testkit::engine_tests! {
         odd::moved_text: "Check names and stacks of a program that has moved its code to memory of no file.",
         odd::no_cfi: "Check that a stack which call frame information leaves is truncated, though rbp is 0.",
         odd::fiber: "Check that the stack of a fiber begins where Boost.Context begins it.",
-        odd::queued_in_assembler: "Check stacks of threads that are queued where the frame is in r11.",
+        odd::queued: "Check stacks of threads that are queued in assembler, and below much stack.",
         odd::beside_a_file: "Check that code made beside a mapped file is not taken for the file's.",
         locks::blame: "Check who holds mutexes and rwlocks, in a pid namespace too, and that conditions are not blamed.",
         files::files: "Check the files and sockets that threads wait for.",

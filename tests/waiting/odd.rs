@@ -74,19 +74,40 @@ pub(crate) fn fiber(engine: Engine) {
     }
 }
 
-/// Threads are queued inside a function whose frame is told by a register that calls do not preserve.
-pub(crate) fn queued_in_assembler(engine: Engine) {
+/// Threads are queued inside functions whose frame is known by a register that calls do not preserve, or by memory below the
+/// stack pointer, and below much stack; one waits with its frame in such memory.
+pub(crate) fn queued(engine: Engine) {
+    let target = RemoteProcess::start(&fixture("queued.c", Variant::NoFramePointers));
+    let recording = Attach::new(engine, target.pid()).seconds(3.0).run();
+    recording.assert_sound(engine);
+    let folded = recording.folded();
+    let waiting = folded.thread("s-wait").states(&["[sleep]"]);
+    let whole = waiting.chain(&["s_wait", "wait_outer", "sleep_with_red_zone"]);
+    assert!(whole.share_of(&waiting) > 0.99, "{}", waiting.show());
     if !engine.sees_running() {
         return;
     }
-    let target = RemoteProcess::start(&fixture("scratch_cfa.c", Variant::NoFramePointers));
-    let recording = Attach::new(engine, target.pid()).seconds(2.0).run();
-    recording.assert_sound(engine);
-    let thread = recording.folded().thread("s-spin");
-    for state in ["[on-cpu]", "[runnable]"] {
-        let thread = thread.states(&[state]).with_stack();
-        let whole = thread.chain(&["s_spin", "spin_outer", "cfa_in_r11"]);
-        assert!(whole.share_of(&thread) > 0.95, "{state}: {}", thread.show());
+    for (name, chain) in [
+        ("s-spin", ["s_spin", "spin_outer", "cfa_in_r11"]),
+        ("s-zone", ["s_zone", "zone_outer", "cfa_in_red_zone"]),
+        ("s-deep", ["s_deep", "deep_outer", "spin"]),
+    ] {
+        let thread = folded.thread(name);
+        for state in ["[on-cpu]", "[runnable]"] {
+            // perf copies nothing below the stack pointer of a running thread.
+            if name == "s-zone" && state == "[on-cpu]" && engine != Engine::Bpf {
+                continue;
+            }
+            let thread = thread.states(&[state]).with_stack();
+            let whole = thread.chain(&chain);
+            assert!(whole.share_of(&thread) > 0.95, "{state}: {}", thread.show());
+        }
+        // Registers of queued threads are what this engine alone can read.
+        if engine == Engine::Bpf {
+            let queued = thread.states(&["[runnable]"]);
+            let share = queued.with_stack().share_of(&queued);
+            assert!(share > 0.95, "{name}: {}", queued.show());
+        }
     }
 }
 

@@ -92,6 +92,7 @@ struct bpf_iter__task {
 
 struct pt_regs {
 	unsigned long bp;
+	unsigned long bx;
 	unsigned long r11;
 	unsigned long r10;
 	unsigned long r9;
@@ -112,7 +113,9 @@ struct bpf_perf_event_data;
 
 static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static u64 (*bpf_ktime_get_ns)(void) = (void *)5;
+static u32 (*bpf_get_smp_processor_id)(void) = (void *)8;
 static u64 (*bpf_get_current_pid_tgid)(void) = (void *)14;
+static long (*bpf_probe_read_user)(void *dst, u32 size, const void *from) = (void *)112;
 static long (*bpf_probe_read_kernel)(void *dst, u32 size, const void *from) = (void *)113;
 static long (*bpf_seq_write)(struct seq_file *seq, const void *data, u32 len) = (void *)127;
 static long (*bpf_get_task_stack)(struct task_struct *task, void *buf, u32 size,

@@ -6,7 +6,8 @@
  * iter/task: the same for all threads that the kernel's iterator visits, where wcprof_pass does not
  * work. User space reads a file to run it. The sleepable one copies stacks (Linux 5.18). The
  * iterator and its file cost several times as much as looking at the threads.
- * perf_event: keeps the samples of the targets and drops all others.
+ * perf_event: keeps the samples of the targets, and the memory below their stack pointers, and drops all
+ * others.
  *
  * None of them writes to anything but its own maps. Kernel memory is read by typed loads (which fault
  * softly), so that the programs also load where probe reads are locked down, except in a nested
@@ -94,8 +95,17 @@ struct {
 	__type(value, struct shared);
 } shared SEC(".maps");
 
+/* By CPU. User space gives it an entry for each. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, u32);
+	__type(value, struct cpu_red_zones);
+} red_zones SEC(".maps");
+
 /* With more than this in use the records may have no room for another one. */
-#define MAX_LEN (PASS_BYTES - sizeof(struct task_record) - MAX_STACK - MAX_KERNEL)
+#define MAX_LEN (PASS_BYTES - sizeof(struct task_record) - RED_ZONE - MAX_STACK - MAX_KERNEL)
 
 /* The number of `pid` in the pid namespace `level` levels below the initial one; 0: not visible. */
 static __attribute__((always_inline)) s32 number_at(struct pid *pid, u32 level)
@@ -159,6 +169,7 @@ static __attribute__((always_inline)) void observe(struct task_record *r, struct
 		r->ip = regs->ip;
 		r->sp = regs->sp;
 		r->bp = regs->bp;
+		r->bx = regs->bx;
 		r->orig_ax = regs->orig_ax;
 		r->ax = regs->ax;
 		r->di = regs->di;
@@ -192,7 +203,7 @@ static __attribute__((always_inline)) void copy_stack(struct task_record *r,
 {
 	struct want *want = bpf_map_lookup_elem(&wants, &slot);
 	u64 sp = r->sp;
-	u64 len;
+	u64 below, len;
 
 	if (!want || want->host_tid != r->host_tid)
 		return;
@@ -205,15 +216,25 @@ static __attribute__((always_inline)) void copy_stack(struct task_record *r,
 	len = want->bytes;
 	if (len > want->end - sp)
 		len = want->end - sp;
+	/* What lies further out user space reads, if the thread does not run before. */
+	if (len > MAX_STACK)
+		len = MAX_STACK;
 	len = (len & ~7ULL) * is_wanted;
-	if (len == 0 || len > MAX_STACK)
+	if (len == 0)
 		return;
-	if (bpf_copy_from_user_task(r + 1, len, (void *)sp, task, 0))
+	below = sp - want->start;
+	if (below > RED_ZONE)
+		below = RED_ZONE;
+	below &= ~7ULL;
+	len += below;
+	if (bpf_copy_from_user_task(r + 1, len, (void *)(sp - below), task, 0))
 		return;
-	if (has_run(r, task))
+	if (has_run(r, task)) {
 		r->status |= STATUS_TORN;
-	else
+	} else {
 		r->stack_len = len;
+		r->stack_below = below;
+	}
 }
 
 /*
@@ -227,7 +248,7 @@ static __attribute__((always_inline)) void copy_kernel(struct task_record *r,
 	u64 at = r->stack_len;
 	long len;
 
-	if (r->status & (STATUS_ON_CPU | STATUS_TORN) || r->flags & PF_EXITING || at > MAX_STACK)
+	if (r->status & (STATUS_ON_CPU | STATUS_TORN) || r->flags & PF_EXITING || at > RED_ZONE + MAX_STACK)
 		return;
 	if (!r->state && !(r->flags & (PF_IO_WORKER | PF_USER_WORKER)))
 		return;
@@ -267,8 +288,8 @@ static __attribute__((always_inline)) void remember(struct seen *seen, struct sh
 }
 
 /*
- * 1 for a blocked thread that user space must look at at once: its stack is not copied, or what its
- * call waits for (a file, a lock) is to be read while it waits. A futex that is waited on with the
+ * 1 for a blocked thread that user space must look at at once: its stack is not copied, or not all of it,
+ * or what its call waits for (a file, a lock) is to be read while it waits. A futex that is waited on with the
  * value 0 is glibc's condition variable or semaphore, no lock (FUTEX_WAIT and FUTEX_WAIT_BITSET).
  */
 static __attribute__((always_inline)) u32 is_urgent(struct shared *s, struct task_record *r)
@@ -279,7 +300,9 @@ static __attribute__((always_inline)) u32 is_urgent(struct shared *s, struct tas
 		       IS_ZERO(call / 64 / CALL_WORDS);
 	u32 is_condition = IS_ZERO(call ^ FUTEX_CALL) & IS_ZERO(r->dx) & IS_ZERO(r->si & 0x76);
 
-	return is_blocked & (IS_ZERO(r->stack_len) | IS_ZERO(is_quiet | is_condition));
+	u32 is_whole = IS_ZERO(r->stack_len / MAX_STACK) & (1 - IS_ZERO(r->stack_len));
+
+	return is_blocked & (1 - (is_whole & (is_quiet | is_condition)));
 }
 
 /*
@@ -314,12 +337,12 @@ static __attribute__((always_inline)) int look_at(struct shared *s, struct task_
 	r->exec_id = task->self_exec_id;
 	r->start_boottime = task->start_boottime;
 	r->run_delay = r->pcount = r->last_queued = r->reader_arrival = 0;
-	r->stack_len = r->kernel_len = 0;
+	r->stack_len = r->kernel_len = r->stack_below = 0;
 	((u64 *)r->comm)[0] = ((u64 *)task->comm)[0];
 	((u64 *)r->comm)[1] = ((u64 *)task->comm)[1];
 	observe(r, task);
 	if (copies)
-		copy_stack(r, task, slot, 1 - unchanged);
+		copy_stack(r, task, slot, (1 - unchanged) & s->copies);
 	if (r->status & STATUS_TORN && s->pass.attempt + 1 < ATTEMPTS) {
 		s->pass.attempt++;
 		return 1;
@@ -458,6 +481,28 @@ int wcprof_pass(void *ctx)
 	return 0;
 }
 
+/* Keeps the red zone of a timer sample, whose copy of the stack begins at the stack pointer. */
+static __attribute__((always_inline)) void keep_red_zone(void)
+{
+	u32 cpu = bpf_get_smp_processor_id();
+	struct cpu_red_zones *all = bpf_map_lookup_elem(&red_zones, &cpu);
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	struct red_zone *zone;
+
+	if (!all)
+		return;
+	zone = &all->zones[all->n & (RED_ZONES - 1)];
+	zone->host_tid = task->pid;
+	zone->ip = regs->ip;
+	zone->sp = regs->sp;
+	/* It cannot be read where the page is not there; no stack pointer is 0. */
+	if (bpf_probe_read_user(zone->bytes, RED_ZONE, (void *)(zone->sp - RED_ZONE)))
+		zone->sp = 0;
+	barrier();
+	all->n++;
+}
+
 SEC("perf_event")
 int wcprof_filter(struct bpf_perf_event_data *ctx)
 {
@@ -468,5 +513,6 @@ int wcprof_filter(struct bpf_perf_event_data *ctx)
 	if (!n_kept || !bpf_map_lookup_elem(&host_targets, &tgid))
 		return 0;
 	__sync_fetch_and_add(n_kept, 1);
+	keep_red_zone();
 	return 1;
 }

@@ -18,12 +18,16 @@
 /* Its control group (version 2) is frozen. */
 #define STATUS_FREEZER_TRAP 16
 
-/* The most bytes of a user stack, and of a kernel stack (64 return addresses), that are copied. */
-#define MAX_STACK 16384
+/* The most bytes of a user stack (a power of two), and of a kernel stack (64 return addresses), that are
+ * copied. */
+#define MAX_STACK (1 << 18)
 #define MAX_KERNEL 512
 
-/* A thread. `stack_len` bytes of its stack from `sp` upward follow, then `kernel_len` bytes of its
- * kernel stack: return addresses, leaf first. */
+/* Bytes below its stack pointer that a function may use (System V ABI for AMD64, section 3.2.2). */
+#define RED_ZONE 128
+
+/* A thread. `stack_len` bytes of its stack from `stack_below` bytes below `sp` upward follow, then
+ * `kernel_len` bytes of its kernel stack: return addresses, leaf first. */
 struct task_record {
 	u16 status;
 	u16 exit_state;
@@ -51,6 +55,7 @@ struct task_record {
 	u64 ip;
 	u64 sp;
 	u64 bp;
+	u64 bx;
 	u64 orig_ax;
 	u64 ax;
 	u64 di;
@@ -64,6 +69,8 @@ struct task_record {
 	/* Multiples of 8. */
 	u32 stack_len;
 	u32 kernel_len;
+	u32 stack_below;
+	u32 pad;
 };
 
 /* The part of a thread's stack to copy. */
@@ -73,13 +80,32 @@ struct want {
 	u64 end;
 	/* The thread in the initial pid namespace, 0: none. */
 	s32 host_tid;
-	/* How much to copy. */
+	/* How much to copy from the stack pointer upward. */
 	u32 bytes;
+};
+
+/* Timer samples of a CPU whose red zones are kept: more than a ring of it holds. */
+#define RED_ZONES 32
+
+/* The red zone of a timer sample, and the registers that it is found by. */
+struct red_zone {
+	u64 ip;
+	/* 0: it could not be read. */
+	u64 sp;
+	s32 host_tid;
+	u32 pad;
+	u8 bytes[RED_ZONE];
+};
+
+struct cpu_red_zones {
+	/* How many there were so far; the last of them are in `zones`, each at its number modulo RED_ZONES. */
+	u64 n;
+	struct red_zone zones[RED_ZONES];
 };
 
 /* Threads that a pass of `wcprof_pass` can look at, and bytes for the records. */
 #define PASS_THREADS 65536
-#define PASS_BYTES (1 << 20)
+#define PASS_BYTES (5 << 18)
 #define CALL_WORDS 8
 
 /* How far a pass is. User space clears it before the pass. */
@@ -125,6 +151,9 @@ struct shared {
 	u32 len;
 	/* Records of blocked threads, and of workers that are off-CPU, have their kernel stacks. */
 	u32 kernel;
+	/* User stacks are copied: 1, or 0 when user space has no room for more of them. */
+	u32 copies;
+	u32 pad;
 	/* Written by the programs from here on. */
 	struct pass pass;
 	/* Threads in the initial pid namespace. */

@@ -195,13 +195,15 @@ pub enum StackCopy {
     NoUserStack,
 }
 
-/// Registers and a copy of the stack from `regs.sp` upward.
+/// Registers and a copy of the stack from `below` bytes below `regs.sp` upward.
 #[derive(Clone, PartialEq, Debug)]
 pub struct StackBytes {
     /// Registers at kernel entry.
     pub regs: UserRegs,
     /// Bytes in [`TickBatch::stacks`].
     pub bytes: Range<usize>,
+    /// Bytes of them that lie below the stack pointer: at most [`RED_ZONE`](wcprof_types::RED_ZONE).
+    pub below: usize,
     /// First address that is not stack any more, where the mapping is known: memory between the
     /// copy's end and this exists but was not copied.
     pub limit: Option<Avma>,

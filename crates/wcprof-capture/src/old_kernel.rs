@@ -64,7 +64,7 @@ fn reason() {
 /// Whether a copy has the mark where the thread has it.
 fn has_mark(stack: &StackBytes, batch: &TickBatch, at: Avma) -> bool {
     let copy = &batch.stacks[stack.bytes.clone()];
-    let offset = at.0.checked_sub(stack.regs.sp.0).unwrap() as usize;
+    let offset = at.0.checked_sub(stack.regs.sp.0).unwrap() as usize + stack.below;
     copy.get(offset..offset + MARK.len()) == Some(&MARK)
 }
 

@@ -45,7 +45,7 @@ pub(crate) fn counters(data: &[u8]) {
 /// A record of a perf ring: of a timer, and of a breakpoint.
 pub(crate) fn perf_record(data: &[u8]) {
     for callchain in [false, true] {
-        if let Some(Record::Sample(sample)) = parse_record(data, callchain) {
+        if let Some(Record::Sample(sample)) = parse_record(data, 0, callchain) {
             assert!(sample.stack.len() + sample.kernel.len() <= data.len());
         }
     }

@@ -43,6 +43,7 @@ pub(crate) fn unwind(data: &[u8]) {
         ip: Avma(ip),
         sp: Avma(STACK),
         bp: (flags & 1 != 0).then_some(bp),
+        bx: (flags & 32 != 0).then_some(bp),
         scratch: ScratchRegs {
             ax: (flags & 2 != 0).then_some(scratch[0]),
             di: (flags & 16 != 0).then_some(scratch[0]),

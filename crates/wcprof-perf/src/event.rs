@@ -11,9 +11,10 @@ use thiserror::Error;
 use wcprof_host::procfs::read_file;
 use wcprof_host::sys::{CAP_PERFMON, CAP_SYS_ADMIN, has_capability};
 
-/// Registers in a sample: ax, si, bp, sp, ip, r8 to r11
+/// Registers in a sample: ax, bx, si, bp, sp, ip, r8 to r11
 /// (`arch/x86/include/uapi/asm/perf_regs.h`), which the kernel writes in this order.
 const REGS_USER: u64 = (1 << bindings::PERF_REG_X86_AX)
+    | (1 << bindings::PERF_REG_X86_BX)
     | (1 << bindings::PERF_REG_X86_SI)
     | (1 << bindings::PERF_REG_X86_BP)
     | (1 << bindings::PERF_REG_X86_SP)

@@ -6,6 +6,8 @@ use wcprof_types::{Avma, Pid, ScratchRegs, Tid, UserRegs};
 /// One timer sample; borrows the stack bytes.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct PerfSample<'a> {
+    /// The CPU that it ran on.
+    pub cpu: u32,
     /// Process.
     pub pid: Pid,
     /// Thread.
@@ -42,11 +44,13 @@ const KVM_RUN: u64 = 0xae80;
 /// (`arch/x86/entry/entry_64.S`): so `ax` tells a system call from an interrupt.
 const IN_SYSCALL_AX: u64 = -(libc::ENOSYS as i64) as u64;
 
-/// Parses a record with its header; `callchain`: samples were asked for with call chains. `None` when it is
-/// malformed.
-pub fn parse_record(bytes: &[u8], callchain: bool) -> Option<Record<'_>> {
+/// Parses a record of a CPU's ring, with its header; `callchain`: samples were asked for with call chains. `None` when it
+/// is malformed.
+pub fn parse_record(bytes: &[u8], cpu: u32, callchain: bool) -> Option<Record<'_>> {
     match parse_raw(bytes)? {
-        Raw::Sample(misc, mut reader) => sample(&mut reader, misc, callchain).map(Record::Sample),
+        Raw::Sample(misc, mut reader) => {
+            sample(&mut reader, (misc, cpu), callchain).map(Record::Sample)
+        }
         Raw::Lost(n) => Some(Record::Lost(n)),
         Raw::Other => Some(Record::Other),
     }
@@ -76,7 +80,11 @@ pub(crate) fn parse_raw(bytes: &[u8]) -> Option<Raw<'_>> {
     })
 }
 
-fn sample<'a>(reader: &mut Reader<'a>, misc: u16, callchain: bool) -> Option<PerfSample<'a>> {
+fn sample<'a>(
+    reader: &mut Reader<'a>,
+    (misc, cpu): (u16, u32),
+    callchain: bool,
+) -> Option<PerfSample<'a>> {
     let pid = Pid(reader.u32()? as i32);
     let tid = Tid(reader.u32()? as i32);
     let time = reader.u64()?;
@@ -98,7 +106,7 @@ fn sample<'a>(reader: &mut Reader<'a>, misc: u16, callchain: bool) -> Option<Per
     let mut regs = None;
     let mut in_kvm_run = false;
     if u64::from(bindings::PERF_SAMPLE_REGS_ABI_NONE) != reader.u64()? {
-        let (ax, si) = (reader.u64()?, reader.u64()?);
+        let (ax, bx, si) = (reader.u64()?, reader.u64()?, reader.u64()?);
         let (bp, sp, ip) = (reader.u64()?, reader.u64()?, reader.u64()?);
         let mut r8_to_r11 = [None; 4];
         for register in &mut r8_to_r11 {
@@ -109,6 +117,7 @@ fn sample<'a>(reader: &mut Reader<'a>, misc: u16, callchain: bool) -> Option<Per
             ip: Avma(ip),
             sp: Avma(sp),
             bp: Some(bp),
+            bx: Some(bx),
             scratch: ScratchRegs {
                 // The kernel has overwritten it in a system call.
                 ax: Some(ax).filter(|&ax| !in_kernel || ax != IN_SYSCALL_AX),
@@ -126,6 +135,7 @@ fn sample<'a>(reader: &mut Reader<'a>, misc: u16, callchain: bool) -> Option<Per
         stack = stack.get(..used)?;
     }
     Some(PerfSample {
+        cpu,
         pid,
         tid,
         time,
@@ -195,12 +205,13 @@ mod tests {
         bytes
     }
 
-    fn body(ax: u64, si: u64) -> [u64; 13] {
+    fn body(ax: u64, si: u64) -> [u64; 14] {
         [
             7 | 9 << 32,
             123,
             2,
             ax,
+            0xb,
             si,
             0xb0,
             0x50,
@@ -218,14 +229,14 @@ mod tests {
     #[test]
     fn whole_sample() {
         let bytes = record(9, 2, &body(1, 2), &[5; 16], 8);
-        let Some(Record::Sample(s)) = parse_record(&bytes, false) else {
+        let Some(Record::Sample(s)) = parse_record(&bytes, 3, false) else {
             panic!()
         };
-        assert_eq!((s.pid, s.tid, s.time), (Pid(7), Tid(9), 123));
+        assert_eq!((s.cpu, s.pid, s.tid, s.time), (3, Pid(7), Tid(9), 123));
         let regs = s.regs.unwrap();
         assert_eq!(
-            (regs.ip, regs.sp, regs.bp),
-            (Avma(0x10), Avma(0x50), Some(0xb0))
+            (regs.ip, regs.sp, regs.bp, regs.bx),
+            (Avma(0x10), Avma(0x50), Some(0xb0), Some(0xb))
         );
         assert_eq!(
             (regs.scratch.get(0), regs.scratch.get(11)),
@@ -242,7 +253,7 @@ mod tests {
         let in_user = record(9, 2, &body(IN_SYSCALL_AX, KVM_RUN), &[0; 16], 0);
         let other = record(9, 1, &body(0, KVM_RUN), &[0; 16], 0);
         let guest = |misc| record(9, misc, &body(IN_SYSCALL_AX, KVM_RUN), &[0; 16], 0);
-        let flags = |bytes: &[u8]| match parse_record(bytes, false) {
+        let flags = |bytes: &[u8]| match parse_record(bytes, 3, false) {
             Some(Record::Sample(s)) => (s.in_kvm_run, s.in_guest),
             other => panic!("{other:?}"),
         };
@@ -263,10 +274,10 @@ mod tests {
     fn malformed() {
         let bytes = record(9, 2, &body(1, 2), &[5; 16], 8);
         for n in 0..bytes.len() {
-            assert_eq!(parse_record(&bytes[..n], false), None, "cut at {n}");
+            assert_eq!(parse_record(&bytes[..n], 3, false), None, "cut at {n}");
         }
         assert_eq!(
-            parse_record(&record(9, 2, &body(1, 2), &[5; 16], 17), false),
+            parse_record(&record(9, 2, &body(1, 2), &[5; 16], 17), 3, false),
             None
         );
     }
@@ -291,7 +302,7 @@ mod tests {
             (&[], &[]),
         ] {
             let bytes = with(chain);
-            let Some(Record::Sample(s)) = parse_record(&bytes, true) else {
+            let Some(Record::Sample(s)) = parse_record(&bytes, 3, true) else {
                 panic!("{chain:?}")
             };
             let expected: Vec<u8> = expected.iter().flat_map(|w| w.to_ne_bytes()).collect();
@@ -300,18 +311,18 @@ mod tests {
         }
         let mut cut = with(&[kernel, 7]);
         cut[24..32].copy_from_slice(&u64::MAX.to_ne_bytes());
-        assert_eq!(parse_record(&cut, true), None);
+        assert_eq!(parse_record(&cut, 3, true), None);
     }
 
     /// Check that lost records are counted and unknown ones passed over.
     #[test]
     fn lost_and_other() {
         assert_eq!(
-            parse_record(&record(2, 0, &[1, 42], &[], 0), false),
+            parse_record(&record(2, 0, &[1, 42], &[], 0), 3, false),
             Some(Record::Lost(42))
         );
         assert_eq!(
-            parse_record(&record(3, 0, &[], &[], 0), false),
+            parse_record(&record(3, 0, &[], &[], 0), 3, false),
             Some(Record::Other)
         );
     }

@@ -374,8 +374,8 @@ impl PerfSampler {
     pub fn drain(&mut self, mut sink: impl FnMut(&PerfSample<'_>)) -> u64 {
         let mut n_lost = 0;
         let kernel_stacks = self.timer.kernel_stacks;
-        for ring in self.rings.values_mut() {
-            let mut take = |record: &[u8]| match parse_record(record, kernel_stacks) {
+        for (&cpu, ring) in &mut self.rings {
+            let mut take = |record: &[u8]| match parse_record(record, cpu, kernel_stacks) {
                 Some(Record::Sample(sample)) => sink(&sample),
                 Some(Record::Lost(n)) => n_lost += n,
                 Some(Record::Other) => {}

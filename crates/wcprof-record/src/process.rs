@@ -91,6 +91,7 @@ impl ProcessState {
     pub(crate) fn begin(&mut self, regs: &UserRegs, replay: &mut Replay) -> Begin {
         let new = || replay.address_space();
         let regs = UserRegs {
+            bx: None,
             scratch: ScratchRegs::default(),
             ..*regs
         };
@@ -154,11 +155,12 @@ impl ProcessState {
     ) {
         let limit = copy.limit.unwrap_or(Avma(u64::MAX));
         let mut rest = LiveStack::new(self.target.pid());
-        let memory = Copy::new(copy.regs.sp, bytes, limit);
+        let base = Avma(copy.regs.sp.0.saturating_sub(copy.below as u64));
+        let memory = Copy::new(base, bytes, limit);
         reads.clear();
         let mut memory = Watched {
             memory: SplicedStack::new(memory, &mut rest),
-            base: copy.regs.sp.0,
+            sp: copy.regs.sp.0,
             reads,
         };
         self.unwinder.unwind(

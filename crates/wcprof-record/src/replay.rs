@@ -22,7 +22,7 @@ const MAX_READS: usize = 512;
 #[derive(Clone, Debug)]
 struct Known {
     /// Offsets from the stack pointer and the words found there.
-    reads: Box<[(u32, u64)]>,
+    reads: Box<[(i32, u64)]>,
     stack: StackId,
     end: StackEnd,
 }
@@ -60,8 +60,14 @@ impl Replay {
         AddressSpace(self.n_spaces)
     }
 
-    /// The stack of a copy that gives every word of the last unwinding that began there.
-    pub(crate) fn find(&mut self, begin: &Begin, copy: &[u8]) -> Option<(StackId, StackEnd)> {
+    /// The stack of a copy that gives every word of the last unwinding that began there. The first `below` bytes of the
+    /// copy lie below the stack pointer.
+    pub(crate) fn find(
+        &mut self,
+        begin: &Begin,
+        copy: &[u8],
+        below: usize,
+    ) -> Option<(StackId, StackEnd)> {
         let known = match self.young.get(begin) {
             Some(known) => known,
             None => {
@@ -71,7 +77,8 @@ impl Replay {
             }
         };
         let same = known.reads.iter().all(|&(offset, word)| {
-            let bytes = copy.get(offset as usize..);
+            let at = below.checked_add_signed(offset as isize);
+            let bytes = at.and_then(|at| copy.get(at..));
             bytes
                 .and_then(|b| b.first_chunk())
                 .map(|b| u64::from_le_bytes(*b))
@@ -115,7 +122,7 @@ impl Replay {
 /// What an unwinding read.
 #[derive(Debug, Default)]
 pub(crate) struct Reads {
-    words: Vec<(u32, u64)>,
+    words: Vec<(i32, u64)>,
     /// Bytes from the stack pointer upward that it needed.
     pub(crate) extent: usize,
     incomplete: bool,
@@ -132,18 +139,20 @@ impl Reads {
 /// Stack memory that notes what is read of it.
 pub(crate) struct Watched<'a, M> {
     pub(crate) memory: M,
-    pub(crate) base: u64,
+    /// The stack pointer.
+    pub(crate) sp: u64,
     pub(crate) reads: &'a mut Reads,
 }
 
 impl<M: StackMemory> StackMemory for Watched<'_, M> {
     fn read(&mut self, address: u64) -> Result<u64, ReadError> {
         let read = self.memory.read(address);
-        let offset = u32::try_from(address.wrapping_sub(self.base));
+        let offset = i32::try_from(address.wrapping_sub(self.sp).cast_signed());
         match (read, offset) {
             (Ok(word), Ok(offset)) if self.reads.words.len() < MAX_READS => {
                 self.reads.words.push((offset, word));
-                self.reads.extent = self.reads.extent.max(offset as usize + 8);
+                let end = usize::try_from(offset).map_or(0, |offset| offset + 8);
+                self.reads.extent = self.reads.extent.max(end);
             }
             // What could not be read might be readable the next time.
             _ => self.reads.incomplete = true,
@@ -177,7 +186,7 @@ mod tests {
         let memory = StackCopy::new(Avma(0x1000), bytes, Avma(0x2000));
         let mut watched = Watched {
             memory,
-            base: 0x1000,
+            sp: 0x1000,
             reads,
         };
         for &address in addresses {
@@ -205,18 +214,39 @@ mod tests {
         assert_eq!(reads.extent, 24);
         replay.remember(&begin, &reads, StackId(5), StackEnd::Root);
         let found = Some((StackId(5), StackEnd::Root));
-        assert_eq!(replay.find(&begin, &copy_of(&[1, 9, 3])), found);
-        assert_eq!(replay.find(&begin, &copy_of(&[1, 2, 4])), None);
-        assert_eq!(replay.find(&begin, &copy_of(&[1, 2])), None);
+        assert_eq!(replay.find(&begin, &copy_of(&[1, 9, 3]), 0), found);
+        assert_eq!(replay.find(&begin, &copy_of(&[1, 2, 4]), 0), None);
+        assert_eq!(replay.find(&begin, &copy_of(&[1, 2]), 0), None);
         let regs = UserRegs {
             ip: Avma(8),
             ..begin.1
         };
         for other in [(begin.0, regs), (replay.address_space(), begin.1)] {
-            assert_eq!(replay.find(&other, &copy_of(&[1, 2, 3])), None);
+            assert_eq!(replay.find(&other, &copy_of(&[1, 2, 3]), 0), None);
         }
         replay.forget();
-        assert_eq!(replay.find(&begin, &copy_of(&[1, 2, 3])), None);
+        assert_eq!(replay.find(&begin, &copy_of(&[1, 2, 3]), 0), None);
+    }
+
+    /// Check that words below the stack pointer count, in copies that begin there and in one that does not.
+    #[test]
+    fn below() {
+        let (mut replay, mut reads) = (Replay::default(), Reads::default());
+        let begin = begin(&mut replay, 7);
+        let bytes = copy_of(&[1, 2, 3]);
+        let mut watched = Watched {
+            memory: StackCopy::new(Avma(0x0ff0), &bytes, Avma(0x2000)),
+            sp: 0x1000,
+            reads: &mut reads,
+        };
+        assert_eq!((watched.read(0x0ff8), watched.read(0x1000)), (Ok(2), Ok(3)));
+        assert_eq!((reads.extent, reads.incomplete), (8, false));
+        replay.remember(&begin, &reads, StackId(5), StackEnd::Root);
+        let found = Some((StackId(5), StackEnd::Root));
+        assert_eq!(replay.find(&begin, &bytes, 16), found);
+        assert_eq!(replay.find(&begin, &copy_of(&[2, 3]), 8), found);
+        assert_eq!(replay.find(&begin, &copy_of(&[9, 3]), 8), None);
+        assert_eq!(replay.find(&begin, &copy_of(&[3]), 0), None);
     }
 
     /// Check that memory is bounded, and that what is seen now and then stays.
@@ -232,7 +262,7 @@ mod tests {
         read(&copy, &[0x1000, 0x1008, 0x1010, 0x1018], &mut reads);
         for i in 0..MAX_WORDS / 8 {
             if i > 0 && i % 1000 == 0 {
-                assert!(replay.find(&begin(0), &copy).is_some());
+                assert!(replay.find(&begin(0), &copy, 0).is_some());
             }
             replay.remember(&begin(i), &reads, StackId(5), StackEnd::Root);
             if i % 10_000 == 0 {
@@ -241,7 +271,7 @@ mod tests {
                 assert!(n_words <= MAX_WORDS + reads.words.len() + WORDS_PER_STACK);
             }
         }
-        assert!(replay.find(&begin(1), &copy).is_none());
+        assert!(replay.find(&begin(1), &copy, 0).is_none());
     }
 
     /// Check that an unwinding that met unreadable memory is not remembered.
@@ -251,6 +281,6 @@ mod tests {
         let begin = begin(&mut replay, 7);
         read(&copy_of(&[1]), &[0x1000, 0x1008], &mut reads);
         replay.remember(&begin, &reads, StackId(5), StackEnd::UnreadableStack);
-        assert_eq!(replay.find(&begin, &copy_of(&[1])), None);
+        assert_eq!(replay.find(&begin, &copy_of(&[1]), 0), None);
     }
 }

@@ -60,7 +60,7 @@ impl Stacks {
         let Copied { copy, all, time } = *copied;
         let bytes = all.get(copy.bytes.clone()).unwrap_or_default();
         let mut begin = process.begin(&copy.regs, &mut self.replay);
-        if let Some((stack, end)) = self.replay.find(&begin, bytes) {
+        if let Some((stack, end)) = self.replay.find(&begin, bytes, copy.below) {
             self.count(end);
             return Ok((stack, None));
         }
@@ -90,7 +90,7 @@ impl Stacks {
         }
         let unwinding = Unwinding {
             sp: copy.regs.sp,
-            copied: bytes.len(),
+            copied: bytes.len().saturating_sub(copy.below),
             needed: self.reads.extent,
             end,
             could_be_longer: copy.limit.is_some(),

@@ -13,9 +13,14 @@ pub struct UserRegs {
     pub sp: Avma,
     /// `rbp`; `None` when the engine cannot read it.
     pub bp: Option<u64>,
+    /// `rbx`, likewise.
+    pub bx: Option<u64>,
     /// Registers that calls do not preserve.
     pub scratch: ScratchRegs,
 }
+
+/// Bytes below the stack pointer that a function may use without moving it (System V ABI for AMD64, section 3.2.2).
+pub const RED_ZONE: usize = 128;
 
 /// Registers that a call need not preserve, yet call frame information refers to: OpenSSL's AES-GCM
 /// keeps the caller's stack pointer in `rax`, other assembler and prologues that probe the stack in `r8` to `r11`; glibc's

@@ -6,12 +6,14 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
-use wcprof_types::Pid;
+use wcprof_types::{Pid, RED_ZONE, UserRegs};
 
 use super::error::BpfError;
 use super::object::LoadedObject;
-use super::shared::{MAX_TARGETS, PASS_BYTES, Pass, SEEN_SLOTS, TaskRecord, Want, records};
+use super::red_zones::RedZones;
+use super::shared::{MAX_TARGETS, Pass, SEEN_SLOTS, TaskRecord, Want, records};
 use super::sys::{self, Map, SharedMemory};
+use crate::queue::MAX_BYTES;
 use wcprof_host::fds::is_quiet;
 
 /// Inode of the initial pid namespace: `PROC_PID_INIT_INO`, `include/linux/proc_ns.h`.
@@ -21,7 +23,7 @@ const INITIAL_NAMESPACE: u64 = 0xefff_fffc;
 const MAX_PASSES: u32 = 3;
 
 /// With more than this in use the shared memory is emptied before the next pass.
-const MAX_HELD: u32 = PASS_BYTES as u32 / 2;
+const MAX_HELD: u32 = 1 << 19;
 
 /// What the kernel supports, found by trying.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -63,6 +65,7 @@ pub(crate) struct BpfEngine {
     /// `struct seen`.
     seen: Map<[u64; 4]>,
     memory: SharedMemory,
+    red_zones: RedZones,
     /// Passes whose records are still in the shared memory, oldest first, and where.
     held: VecDeque<(Range<u32>, Pass)>,
 }
@@ -129,6 +132,7 @@ impl BpfEngine {
             wants: object.take_map("wants")?,
             seen: object.take_map("seen_tasks")?,
             memory: object.shared_memory()?,
+            red_zones: object.red_zones()?,
             held: VecDeque::new(),
         };
         engine.memory.filter = (!engine.features.link_filter).into();
@@ -247,6 +251,7 @@ impl BpfEngine {
         self.memory.pass = Pass::default();
         while self.memory.pass.is_done == 0 {
             self.memory.len = 0;
+            self.memory.copies = (bytes.len() < MAX_BYTES).into();
             let goes_on = match (&self.source, &iterator) {
                 (PassSource::Iterator { .. }, Some(iterator)) => {
                     sys::read_iterator(iterator, &mut self.memory)
@@ -297,6 +302,7 @@ impl BpfEngine {
         self.memory.host_tgid = pid.0;
         self.memory.list = 0;
         self.memory.len = start;
+        self.memory.copies = 1;
         self.memory.pass = Pass::default();
         let run = self.run_program();
         let pass = self.memory.pass;
@@ -336,6 +342,16 @@ impl BpfEngine {
     pub(crate) fn want_stack(&mut self, want: &Want) -> Result<(), BpfError> {
         let slot = want.host_tid & (SEEN_SLOTS - 1);
         self.wants.set(slot, want).map_err(set_up)
+    }
+
+    /// The red zone of a timer sample, see [`RedZones::find`].
+    pub(crate) fn red_zone(
+        &mut self,
+        cpu: u32,
+        host_tid: i32,
+        regs: &UserRegs,
+    ) -> Option<[u8; RED_ZONE]> {
+        self.red_zones.find(cpu, host_tid, regs)
     }
 
     /// Makes passes visit the threads of `pid`, too. Its timer samples are dropped until

@@ -12,6 +12,7 @@ mod btf;
 mod engine;
 mod error;
 mod object;
+mod red_zones;
 mod shared;
 mod sys;
 
@@ -20,5 +21,5 @@ mod tests;
 
 pub(crate) use engine::{BpfEngine, Features};
 pub use error::BpfError;
+pub(crate) use shared::{MAX_STACK, Pass, TaskRecord, Want, records};
 pub use shared::{MAX_TARGETS, RecordError};
-pub(crate) use shared::{Pass, TaskRecord, Want, records};

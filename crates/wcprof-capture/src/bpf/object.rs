@@ -10,9 +10,11 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use zerocopy::{Immutable, IntoBytes};
 
 use super::error::{self, BpfError};
+use super::red_zones::{CpuRedZones, RedZones};
 use super::sys::{self, Map, ProgramKind, SharedMemory};
 use super::{btf, shared::Shared};
 use wcprof_host::procfs::read_bytes;
+use wcprof_perf::online_cpus;
 
 /// Built by `cargo xtask bpf` from `bpf/wcprof.bpf.c`. The ELF reader wants its tables aligned.
 const OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!("../../bpf/wcprof.bpf.o"));
@@ -49,6 +51,9 @@ const CALL: u8 = 0x85;
 /// The verifier's log, of which the end is shown.
 const LOG_LEN: usize = 1 << 20;
 
+/// The map that has an entry for each CPU.
+const RED_ZONES: &str = "red_zones";
+
 /// The object with its maps created and its programs relocated.
 pub(super) struct LoadedObject {
     object: Object,
@@ -76,7 +81,12 @@ impl LoadedObject {
         let maps = object
             .maps
             .drain()
-            .map(|(name, map)| Ok((name, (create_map(&map)?, map))))
+            .map(|(name, mut map)| {
+                if name == RED_ZONES {
+                    map.set_max_entries(n_cpus());
+                }
+                Ok((name, (create_map(&map)?, map)))
+            })
             .collect::<Result<HashMap<_, _>, BpfError>>()?;
         let text: HashSet<usize> = object
             .functions
@@ -181,6 +191,17 @@ impl LoadedObject {
             .ok_or_else(|| not_in_object(name))
     }
 
+    /// The memory that the filter of timer samples writes to.
+    pub(super) fn red_zones(&mut self) -> Result<RedZones, BpfError> {
+        let taken = self.maps.remove(RED_ZONES);
+        let (fd, map) = taken.ok_or_else(|| not_in_object(RED_ZONES))?;
+        if map.value_size() as usize != size_of::<CpuRedZones>() {
+            return Err(not_in_object(RED_ZONES));
+        }
+        let memory = RedZones::new(&fd, map.max_entries() as usize);
+        memory.map_err(|e| BpfError::from_io(MAP_MEMORY, &e))
+    }
+
     /// The memory that programs write their records into.
     pub(super) fn shared_memory(&mut self) -> Result<SharedMemory, BpfError> {
         let name = "shared";
@@ -188,8 +209,17 @@ impl LoadedObject {
         if map.value_size() as usize != size_of::<Shared>() {
             return Err(not_in_object(name));
         }
-        SharedMemory::new(&fd).map_err(|e| BpfError::from_io("map memory of the BPF programs", &e))
+        SharedMemory::new(&fd).map_err(|e| BpfError::from_io(MAP_MEMORY, &e))
     }
+}
+
+const MAP_MEMORY: &str = "map memory of the BPF programs";
+
+/// Numbers of CPUs up to the highest that is online.
+fn n_cpus() -> u32 {
+    online_cpus()
+        .last()
+        .map_or(1, |last| last.saturating_add(1))
 }
 
 fn not_in_object(name: &str) -> BpfError {

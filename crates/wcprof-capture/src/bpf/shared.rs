@@ -78,6 +78,7 @@ pub(crate) struct TaskRecord {
     ip: u64,
     sp: u64,
     bp: u64,
+    bx: u64,
     orig_ax: u64,
     ax: u64,
     /// The first three arguments of a system call.
@@ -90,10 +91,12 @@ pub(crate) struct TaskRecord {
     r11: u64,
     /// Name, NUL-padded.
     pub(crate) comm: [u8; 16],
-    /// Bytes of its stack, from the stack pointer upward, that follow this record.
+    /// Bytes of its stack that follow this record, the first `stack_below` of them below the stack pointer.
     stack_len: u32,
     /// Bytes of its kernel stack that follow those: return addresses, leaf first.
     pub(crate) kernel_len: u32,
+    pub(crate) stack_below: u32,
+    pad: u32,
 }
 
 impl TaskRecord {
@@ -156,6 +159,7 @@ impl TaskRecord {
             ip: Avma(self.ip),
             sp: Avma(self.sp),
             bp: Some(self.bp),
+            bx: Some(self.bx),
             // In a system call the kernel has overwritten `rax`, and the CPU `r11` (SYSCALL in Intel's manual, volume 2B).
             scratch: ScratchRegs {
                 ax: self.syscall().is_none().then_some(self.ax),
@@ -209,12 +213,15 @@ pub(crate) struct Want {
     pub(crate) end: u64,
     /// The thread in the initial pid namespace.
     pub(crate) host_tid: i32,
-    /// Bytes from the stack pointer upward. More than 16 KiB are not copied.
+    /// Bytes from the stack pointer upward. Beyond [`MAX_STACK`] they are not copied.
     pub(crate) bytes: u32,
 }
 
 const PASS_THREADS: usize = 1 << 16;
-pub(super) const PASS_BYTES: usize = 1 << 20;
+/// The most bytes of one stack that the programs copy.
+pub(crate) const MAX_STACK: usize = 1 << 18;
+/// A mebibyte of records, and one more stack.
+pub(super) const PASS_BYTES: usize = (1 << 20) + MAX_STACK;
 const CALL_WORDS: usize = 8;
 
 /// How far a pass over threads is, or what it came to.
@@ -274,6 +281,8 @@ pub(super) struct Shared {
     pub(super) host_tgid: i32,
     pub(super) len: u32,
     pub(super) kernel: u32,
+    pub(super) copies: u32,
+    pad: u32,
     pub(super) pass: Pass,
     changed: [i32; PASS_THREADS],
     records: [u8; PASS_BYTES],
@@ -302,6 +311,7 @@ mod tests {
     use proptest::prelude::*;
     use zerocopy::FromZeros;
 
+    use super::super::red_zones::{CpuRedZones, RedZone};
     use super::*;
 
     fn record(stack_len: u32, kernel_len: u32) -> TaskRecord {
@@ -380,11 +390,13 @@ mod tests {
         }
         layout!("task_record", TaskRecord: status exit_state tid tgid host_tid host_tgid state flags
             exec_id time nvcsw nivcsw run_time run_delay pcount last_queued reader_arrival
-            start_boottime ip sp bp orig_ax ax di si dx r8 r9 r10 r11 comm stack_len kernel_len);
+            start_boottime ip sp bp bx orig_ax ax di si dx r8 r9 r10 r11 comm stack_len kernel_len stack_below pad);
         layout!("want", Want: start end host_tid bytes);
+        layout!("red_zone", RedZone: ip sp host_tid pad bytes);
+        layout!("cpu_red_zones", CpuRedZones: n zones);
         layout!("pass", Pass: begin end is_done n_records n_unlisted n_missed n_threads n_urgent
             n_kept is_listed n_changed next attempt pad);
-        layout!("shared", Shared: quiet_calls generation list filter host_tgid len kernel pass
+        layout!("shared", Shared: quiet_calls generation list filter host_tgid len kernel copies pad pass
             changed records);
     }
 

@@ -2,12 +2,14 @@
 
 mod core_dump;
 mod held;
+mod red_zones;
 mod settled;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::hint;
 use std::io::{PipeWriter, Read, Write, pipe};
+use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -114,15 +116,23 @@ struct Reader {
 
 impl Reader {
     fn spawn() -> Self {
+        Self::spawn_below::<0>()
+    }
+
+    /// One with so many bytes on its stack above those of `read`.
+    fn spawn_below<const N: usize>() -> Self {
         let (mut reader, writer) = pipe().unwrap();
         let (sender, receiver) = mpsc::channel();
         let thread = thread::spawn(move || {
+            let mut above = MaybeUninit::<[u8; N]>::uninit();
+            hint::black_box(&mut above);
             let mut byte = [0];
             let local = Avma(std::ptr::from_ref(&byte).addr() as u64);
             sender
                 .send((Tid(nix::unistd::gettid().as_raw()), local))
                 .unwrap();
             while reader.read(&mut byte).unwrap() == 1 {}
+            hint::black_box(&mut above);
         });
         let (tid, local) = receiver.recv().unwrap();
         Self {
@@ -429,7 +439,7 @@ fn stack_copies(make: Make) {
     if let Some(why) = &engine.features().no_stack_copies {
         return skip(why);
     }
-    let reader = Reader::spawn();
+    let reader = Reader::spawn_below::<{ MAX_STACK + 4096 }>();
     let other = Reader::spawn();
     let task = reader.wait_blocked(&mut engine);
     other.wait_blocked(&mut engine);
@@ -445,21 +455,26 @@ fn stack_copies(make: Make) {
         assert!(others.is_empty());
         let (record, range) = changed(&tasks, reader.tid).unwrap();
         assert!(!record.is_torn());
-        bytes[range.clone()].to_vec()
+        (record.stack_below, bytes[range.clone()].to_vec())
     };
-    let mut memory = vec![0; 4096];
+    let mut memory = vec![0; 2 * MAX_STACK];
     let mut memory_at = |address: Avma, len: usize| {
         let n = wcprof_host::read_memory(own_pid(), address, &mut memory[..len]).unwrap();
         memory[..n].to_vec()
     };
-    assert_eq!(copy(start..end, 1000), memory_at(sp, 1000));
+    let below = Avma(sp.0 - 128);
+    assert_eq!(copy(start..end, 1000), (128, memory_at(below, 1128)));
     let near = Avma(sp.0 + 60);
-    assert_eq!(copy(start..near, 4096), memory_at(sp, 56));
-    assert!(copy(start..sp, 4096).is_empty());
-    assert_eq!(
-        copy(start..end, 4096).len(),
-        4096.min(end.0 - sp.0) as usize
-    );
+    assert_eq!(copy(start..near, 4096), (128, memory_at(below, 184)));
+    // The red zone is copied as far as the mapping goes.
+    let at = Avma(sp.0 - 44);
+    assert_eq!(copy(at..near, 4096), (40, memory_at(Avma(sp.0 - 40), 96)));
+    assert_eq!(copy(sp..near, 4096), (0, memory_at(sp, 56)));
+    assert!(copy(start..sp, 4096).1.is_empty());
+    // What is larger than the memory for a stack is cut.
+    for (bytes, n) in [(100 << 10, 100 << 10), (1 << 20, MAX_STACK)] {
+        assert_eq!(copy(start..end, bytes), (128, memory_at(below, 128 + n)));
+    }
     reader.finish();
     other.finish();
 }
@@ -533,7 +548,8 @@ fn torn_stacks(make: Make) {
         let stack = bytes.get(range.clone()).unwrap();
         assert!(!record.is_torn() || stack.is_empty());
         let word = |address: Avma| {
-            let at = address.0.checked_sub(record.user_regs().unwrap().sp.0)? as usize;
+            let base = record.user_regs().unwrap().sp.0 - u64::from(record.stack_below);
+            let at = address.0.checked_sub(base)? as usize;
             stack
                 .get(at..)?
                 .first_chunk()
@@ -641,19 +657,7 @@ fn perf_filter() {
     ) else {
         return;
     };
-    let open = |engine: &BpfEngine| {
-        let options = PerfOptions {
-            period_ns: 1_000_000,
-            dump_bytes: 1024,
-            kernel_stacks: false,
-            filter: Some(engine.perf_filter_fd().unwrap()),
-            max_events: 0,
-            policy: CpuPolicy::default(),
-        };
-        let mut sampler = PerfSampler::per_cpu(&options, &online_cpus()).unwrap();
-        sampler.start().unwrap();
-        sampler
-    };
+    let open = |engine| filtered_timers(engine, 1_000_000);
     let (mut kept, mut dropped) = (open(&own), open(&other));
     let spinner = Spinner::spawn();
     let mut n_spinner = 0;
@@ -673,6 +677,20 @@ fn perf_filter() {
             assert!(expected.contains(&pass.n_kept), "{pass:?}");
         }
     }
+}
+
+fn filtered_timers(engine: &BpfEngine, period_ns: u64) -> PerfSampler {
+    let options = PerfOptions {
+        period_ns,
+        dump_bytes: 1024,
+        kernel_stacks: false,
+        filter: Some(engine.perf_filter_fd().unwrap()),
+        max_events: 0,
+        policy: CpuPolicy::default(),
+    };
+    let mut sampler = PerfSampler::per_cpu(&options, &online_cpus()).unwrap();
+    sampler.start().unwrap();
+    sampler
 }
 
 /// Check that what `probe` reports is what the engine found; shows it when not captured.

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
-use wcprof_types::{Pid, Sched, Tid};
+use wcprof_types::{Pid, RED_ZONE, Sched, Tid, UserRegs};
 
 use super::queue_clock::QueueClock;
 use super::snapshot::{
@@ -117,7 +117,10 @@ impl BpfSnapshots {
             stack: match (task.is_torn(), stack.is_empty()) {
                 (true, _) => SnapshotStack::Torn,
                 (false, true) => SnapshotStack::None,
-                (false, false) => SnapshotStack::Copied(stack.clone()),
+                (false, false) => SnapshotStack::Copied {
+                    bytes: stack.clone(),
+                    below: (task.stack_below as usize).min(stack.len()),
+                },
             },
             kernel: stack.end..stack.end + task.kernel_len as usize,
             info: ThreadInfo {
@@ -238,6 +241,10 @@ impl Snapshots for BpfSnapshots {
     fn want_stack(&mut self, want: &Want) {
         // A program that cannot be told copies nothing; the sampler then does.
         let _ = self.engine.want_stack(want);
+    }
+
+    fn red_zone(&mut self, cpu: u32, host_tid: i32, regs: &UserRegs) -> Option<[u8; RED_ZONE]> {
+        self.engine.red_zone(cpu, host_tid, regs)
     }
 
     fn n_runs(&mut self, tid: Tid) -> Option<u64> {

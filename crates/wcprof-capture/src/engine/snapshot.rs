@@ -4,7 +4,7 @@ use std::io;
 use std::ops::Range;
 
 use thiserror::Error;
-use wcprof_types::{Pid, Sched, StopCause, Tid, UserRegs};
+use wcprof_types::{Pid, RED_ZONE, Sched, StopCause, Tid, UserRegs};
 
 use crate::batch::{TargetId, ThreadCounters};
 use crate::bpf::{BpfError, Want};
@@ -83,8 +83,8 @@ impl Comm {
 pub(crate) enum SnapshotStack {
     /// None: it was not wanted yet, or the engine copies none.
     None,
-    /// Bytes in the snapshot's `stacks`, from the stack pointer upward, proven not to be torn.
-    Copied(Range<usize>),
+    /// Bytes in the snapshot's `stacks`, proven not to be torn: the first `below` of them lie below the stack pointer.
+    Copied { bytes: Range<usize>, below: usize },
     /// The thread ran each time its stack was copied.
     Torn,
 }
@@ -193,6 +193,12 @@ pub(crate) trait Snapshots: Send {
 
     /// From now on copies of a thread's stack come with its snapshots, if the engine can.
     fn want_stack(&mut self, _want: &Want) {}
+
+    /// The red zone of a timer sample of a thread (its number in the initial pid namespace), with these registers on this
+    /// CPU, if the engine keeps them. To be asked for in the order of the CPU's samples.
+    fn red_zone(&mut self, _cpu: u32, _host_tid: i32, _regs: &UserRegs) -> Option<[u8; RED_ZONE]> {
+        None
+    }
 
     /// How often the thread was put on a CPU by now; `None` when it has exited.
     fn n_runs(&mut self, tid: Tid) -> Option<u64>;

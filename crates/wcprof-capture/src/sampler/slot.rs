@@ -64,6 +64,11 @@ impl Slot {
         }
     }
 
+    /// Its number in the initial pid namespace, if that is known.
+    pub(super) fn host_tid(&self) -> Option<i32> {
+        self.last.info.host_tid
+    }
+
     /// Whether it has no user stack.
     pub(super) fn is_worker(&self) -> bool {
         self.last.info.kernel_side

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use wcprof_types::{Avma, Pid, Sched, ThreadState, Tid, UserRegs, Wait};
+use wcprof_types::{Avma, Pid, RED_ZONE, Sched, ThreadState, Tid, UserRegs, Wait};
 
 use super::locks::lock_of;
 use super::pulse::Pulse;
@@ -12,6 +12,7 @@ use super::slot::Slot;
 use super::state::{KernelSource, Sampler};
 use super::targets::Observed;
 use crate::batch::{KernelStack, StackBytes, StackCopy, TargetId, TimerSample};
+use crate::bpf::MAX_STACK;
 use crate::engine::{InSyscall, SnapshotStack, Snapshots, ThreadSnapshot};
 use wcprof_host::fds::{FdCache, needs_proof, unname};
 use wcprof_host::procfs::{SyscallState, blocked_in, kernel_stack, stopped};
@@ -37,8 +38,23 @@ pub(super) struct StackRead {
     tid: Tid,
     n_runs: u64,
     regs: UserRegs,
-    len: usize,
+    part: StackPart,
     limit: Option<Avma>,
+    /// The engine copied the inner part of it, which is kept if more cannot be had.
+    has_inner: bool,
+}
+
+/// Bytes of a stack: `below` of them below the stack pointer, `above` from it upward.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+struct StackPart {
+    below: usize,
+    above: usize,
+}
+
+impl StackPart {
+    fn len(self) -> usize {
+        self.below + self.above
+    }
 }
 
 /// A thread to look at once more, since it ran while it was looked at.
@@ -62,13 +78,18 @@ pub(super) struct StackPlan {
     pub(super) is_unproven: bool,
 }
 
-/// Bytes to copy from `sp`: what unwinding is known to need, as far as the mapping goes.
-fn read_len(slot: &Slot, sp: Avma, limit: Option<Avma>) -> usize {
-    let room = limit.map_or_else(
-        || UNKNOWN_READ - sp.0 % UNKNOWN_READ,
-        |limit| slot.end_of(sp, limit).0 - sp.0,
-    );
-    (slot.read_size as u64).min(room) as usize
+/// What to copy around `sp`: what unwinding is known to need, and the red zone, as far as the mapping goes.
+fn part_to_read(slot: &Slot, sp: Avma, mapping: Option<&Range<Avma>>) -> StackPart {
+    let (below, room) = mapping.map_or((0, UNKNOWN_READ - sp.0 % UNKNOWN_READ), |mapping| {
+        (
+            sp.0 - mapping.start.0,
+            slot.end_of(sp, mapping.end).0 - sp.0,
+        )
+    });
+    StackPart {
+        below: below.min(RED_ZONE as u64) as usize,
+        above: (slot.read_size as u64).min(room) as usize,
+    }
 }
 
 /// The kernel's part of a blocked thread's stack, when it was asked for.
@@ -182,28 +203,41 @@ impl Observed {
             return plan;
         };
         let range = self.stack_map.range(&self.target, regs.sp, now.time);
-        let limit = range.as_ref().map(|found| found.range.end);
+        let mapping = range.as_ref().map(|found| &found.range);
+        let limit = mapping.map(|mapping| mapping.end);
+        let part = part_to_read(slot, regs.sp, mapping);
+        let read = |has_inner| StackRead {
+            target: now.target,
+            tid: now.tid,
+            n_runs: now.n_runs,
+            regs,
+            part,
+            limit,
+            has_inner,
+        };
+        plan.stack = match now.stack.clone() {
+            SnapshotStack::Copied { bytes, below } => {
+                let is_cut = bytes.len() - below >= MAX_STACK && part.above > MAX_STACK;
+                plan.read = is_cut.then(|| read(true));
+                StackCopy::Copied(StackBytes {
+                    regs,
+                    bytes,
+                    below,
+                    limit,
+                })
+            }
+            SnapshotStack::Torn => StackCopy::Torn,
+            SnapshotStack::None => {
+                plan.read = Some(read(false));
+                StackCopy::Torn
+            }
+        };
         if let Some(found) = range
             && found.is_anonymous
             && let Some(want) = slot.new_want(found.range, regs.sp)
         {
             snapshots.want_stack(want);
         }
-        plan.stack = match now.stack.clone() {
-            SnapshotStack::Copied(bytes) => StackCopy::Copied(StackBytes { regs, bytes, limit }),
-            SnapshotStack::Torn => StackCopy::Torn,
-            SnapshotStack::None => {
-                plan.read = Some(StackRead {
-                    target: now.target,
-                    tid: now.tid,
-                    n_runs: now.n_runs,
-                    regs,
-                    len: read_len(slot, regs.sp, limit),
-                    limit,
-                });
-                StackCopy::Torn
-            }
-        };
         plan
     }
 }
@@ -229,7 +263,10 @@ impl Sampler {
         let Some(pid) = self.targets.get(read.target).map(Observed::pid) else {
             return;
         };
-        if !self.outbox.has_room(read.len) || self.targets.pulse.is_late() {
+        if !self.outbox.has_room(read.part.len()) || self.targets.pulse.is_late() {
+            if read.has_inner {
+                return;
+            }
             self.outbox.batch.counts.n_torn += 1;
             if let Some(slot) = self.threads.slots.get_mut(&read.tid) {
                 slot.read_again(self.snapshots.as_mut());
@@ -238,17 +275,21 @@ impl Sampler {
         }
         let batch = &mut self.outbox.batch;
         let (thread, pulse) = ((pid, read.tid), &self.targets.pulse);
-        let Some(bytes) = copy(pulse, thread, read.regs.sp, read.len, &mut batch.stacks) else {
+        let (sp, part) = (read.regs.sp, read.part);
+        let Some(bytes) = copy(pulse, thread, sp, part, &mut batch.stacks) else {
             // The process is gone: the next tick says so.
             return;
         };
         if self.snapshots.n_runs(read.tid) != Some(read.n_runs) {
             batch.stacks.truncate(bytes.start);
             let (tid, torn) = (read.tid, true);
-            retries.push(Retry { index, tid, torn });
+            if !read.has_inner {
+                retries.push(Retry { index, tid, torn });
+            }
         } else if let Some(tick) = batch.threads.get_mut(index) {
             tick.stack = StackCopy::Copied(StackBytes {
                 regs: read.regs,
+                below: part.below.min(bytes.len()),
                 bytes,
                 limit: read.limit,
             });
@@ -283,12 +324,13 @@ impl Sampler {
             tick.stack = StackCopy::NoUserStack;
             return Some(());
         }
-        let limit = observed
+        let range = observed
             .stack_map
-            .limit(&observed.target, regs.sp, tick.time);
+            .range(&observed.target, regs.sp, tick.time);
+        let mapping = range.as_ref().map(|found| &found.range);
         let slot = self.threads.slots.get_mut(&tid)?;
-        let len = read_len(slot, regs.sp, limit);
-        let bytes = copy(&pulse, (pid, tid), regs.sp, len, &mut batch.stacks)?;
+        let part = part_to_read(slot, regs.sp, mapping);
+        let bytes = copy(&pulse, (pid, tid), regs.sp, part, &mut batch.stacks)?;
         let args = [args[0], args[1], args[2]];
         let wait = observed.fds.wait(tid, number, args);
         let stop = stopped(pid, tid);
@@ -305,7 +347,12 @@ impl Sampler {
             _ => kernel_names(self.snapshots.as_mut(), (pid, tid), n_runs)
                 .map_or(KernelStack::None, KernelStack::Names),
         };
-        tick.stack = StackCopy::Copied(StackBytes { regs, bytes, limit });
+        tick.stack = StackCopy::Copied(StackBytes {
+            regs,
+            below: part.below.min(bytes.len()),
+            bytes,
+            limit: mapping.map(|mapping| mapping.end),
+        });
         Some(())
     }
 
@@ -344,9 +391,15 @@ impl Sampler {
             let room = end.map_or(usize::MAX, |end| (end.0 - regs.sp.0) as usize);
             let bytes = &sample.stack[..sample.stack.len().min(room)];
             is_deep = bytes.len() < room && limit.is_some();
+            let red_zone = slot
+                .and_then(Slot::host_tid)
+                .and_then(|tid| self.snapshots.red_zone(sample.cpu, tid, &regs));
+            let red_zone = red_zone.as_ref().map_or(&[][..], |zone| &zone[..]);
+            let start = append(&mut batch.stacks, red_zone).start;
             StackBytes {
                 regs,
-                bytes: append(&mut batch.stacks, bytes),
+                bytes: start..append(&mut batch.stacks, bytes).end,
+                below: red_zone.len(),
                 limit,
             }
         });
@@ -380,12 +433,13 @@ fn copy(
     pulse: &Pulse,
     thread: (Pid, Tid),
     sp: Avma,
-    len: usize,
+    part: StackPart,
     to: &mut Vec<u8>,
 ) -> Option<Range<usize>> {
     let start = to.len();
-    to.resize(start + len, 0);
-    let read = pulse.read(thread, sp, &mut to[start..]);
+    to.resize(start + part.len(), 0);
+    let from = Avma(sp.0.saturating_sub(part.below as u64));
+    let read = pulse.read(thread, from, &mut to[start..]);
     to.truncate(start + read.unwrap_or(0));
     read.ok().map(|_| start..to.len())
 }
@@ -563,8 +617,12 @@ mod tests {
                     sp,
                     ..UserRegs::default()
                 },
-                len: stack.len(),
+                part: StackPart {
+                    below: 0,
+                    above: stack.len(),
+                },
                 limit: None,
+                has_inner: false,
             };
             let mut pending = PendingStacks::default();
             pending.reads.push((0, read));

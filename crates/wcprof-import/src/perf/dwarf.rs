@@ -24,6 +24,7 @@ use super::maps::{Map, Maps};
 /// Numbers of registers in perf's samples (`arch/x86/include/uapi/asm/perf_regs.h`).
 mod reg {
     pub(super) const AX: u64 = 0;
+    pub(super) const BX: u64 = 1;
     pub(super) const DI: u64 = 5;
     pub(super) const BP: u64 = 6;
     pub(super) const SP: u64 = 7;
@@ -97,6 +98,7 @@ impl StackCopies {
             ip: Avma(ip),
             sp: Avma(sp),
             bp: regs.get(reg::BP),
+            bx: regs.get(reg::BX),
             scratch: ScratchRegs {
                 ax: regs.get(reg::AX),
                 di: regs.get(reg::DI),
