@@ -14,6 +14,7 @@ mod input;
 mod jit;
 mod keep;
 mod kernel;
+mod known;
 mod layouts;
 mod leader;
 mod life;
@@ -32,6 +33,10 @@ wcprof_testkit::engine_tests! {
     each {
         waits::each_wait: "Check that every kind of wait has its state, its stack and its share.",
         waits::with_musl: "Check states and stacks of a program with musl.",
+        known::fewer_names: "Check states of known waits with names of the program and of the C library, and without: they may become unknown.",
+        known::fewer_names_of_rust: "Check the same of Rust's standard library.",
+        known::no_names: "Check the same of a static program without any, whose waits go on after a stop.",
+        known::python: "Check that Python's locks and queues are neither idle nor told apart.",
         waits::sleep_split: "Check a 70/30 split of sleeping time.",
         stacks::hard_frames: "Check stacks with frames sized at run time and stacks of 500 frames.",
         stacks::signal_stack: "Check that a signal handler on a stack of its own leads back to what it interrupted.",

@@ -7,7 +7,7 @@ use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
 use wcprof_types::lock::is_wait;
 use wcprof_types::{Avma, FdKind, FdTarget, Pid, Tid, Wait};
 
-use crate::procfs::live_task;
+use crate::procfs::{live_task, read_text};
 
 /// Descriptors whose files' types are remembered, and bytes of their names; beyond that the memory is emptied.
 const MAX_REMEMBERED: usize = 4096;
@@ -31,6 +31,10 @@ impl FdCache {
     pub fn wait(&mut self, tid: Tid, number: Option<u32>, args: [u64; 3]) -> Wait {
         let Some(number) = number else {
             return Wait::default();
+        };
+        let number = match i64::from(number) {
+            libc::SYS_restart_syscall => restarted(tid).unwrap_or(number),
+            _ => number,
         };
         let call = i64::from(number);
         let fd = match takes_fd(call) {
@@ -90,10 +94,28 @@ pub fn unname(wait: &mut Wait) {
     }
 }
 
-/// Whether a wait in this call names nothing that has to be read while the thread waits: no file, and
-/// no word in memory (`futex`).
+/// Whether a wait in this call names nothing that has to be read while the thread waits: no file,
+/// no word in memory (`futex`), and no call that goes on.
 pub fn is_quiet(call: i64) -> bool {
-    call != libc::SYS_futex && takes_fd(call) != Takes::Any
+    call != libc::SYS_futex && call != libc::SYS_restart_syscall && takes_fd(call) != Takes::Any
+}
+
+/// The call with a time limit that a thread goes on with in `restart_syscall`, since a stop or a tracer interrupted
+/// it: by the function of the kernel that it waits in (`wchan`). Its arguments are still those of the call.
+fn restarted(tid: Tid) -> Option<u32> {
+    let place = read_text(Pid(tid.0), "wchan").ok()?;
+    Some(restarted_by(&place)? as u32)
+}
+
+/// Three kinds of calls set `restart_block.fn` (include/linux/restart_block.h).
+fn restarted_by(place: &str) -> Option<i64> {
+    match place {
+        "" | "0" => None,
+        _ if place.contains("futex") => Some(libc::SYS_futex),
+        _ if place.contains("poll") => Some(libc::SYS_poll),
+        // `hrtimer_nanosleep`, `alarmtimer_do_nsleep`, and what calls these where they belong to the scheduler.
+        _ => Some(libc::SYS_clock_nanosleep),
+    }
 }
 
 /// What a call's first argument is.
@@ -230,6 +252,24 @@ mod tests {
         fs::rename(first.path(), &moved).unwrap();
         assert_eq!(cache.target(me, fd).path, moved.to_string_lossy());
         fs::rename(&moved, first.path()).unwrap();
+    }
+
+    /// Check which call goes on, by `wchan` as Linux 5.10 to 6.18 have it.
+    #[test]
+    fn goes_on() {
+        for (place, call) in [
+            ("0", None),
+            ("", None),
+            ("futex_do_wait", Some(libc::SYS_futex)),
+            ("futex_wait_queue_me", Some(libc::SYS_futex)),
+            ("poll_schedule_timeout.constprop.0", Some(libc::SYS_poll)),
+            ("do_sys_poll", Some(libc::SYS_poll)),
+            ("hrtimer_nanosleep", Some(libc::SYS_clock_nanosleep)),
+            ("do_syscall_64", Some(libc::SYS_clock_nanosleep)),
+        ] {
+            assert_eq!(restarted_by(place), call, "{place}");
+        }
+        assert!(!is_quiet(libc::SYS_restart_syscall) && is_quiet(libc::SYS_poll));
     }
 
     /// Check that calls without a descriptor have none, and that futex and ioctl keep their

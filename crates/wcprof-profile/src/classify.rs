@@ -8,8 +8,8 @@ use globset::GlobSet;
 use wcprof_types::{StackEnd, ThreadState, Wait};
 
 use crate::functions::KERNEL;
-use crate::model::{FunctionId, ProfileStackId, Reason, State};
-use crate::places::is_scheduler;
+use crate::model::{Function, FunctionId, ProfileStackId, Reason, State};
+use crate::places::{is_runtime, is_scheduler};
 use crate::rules::{Mark, Rules, StateRule};
 use crate::stacks::Stacks;
 
@@ -28,7 +28,15 @@ pub(crate) struct Subject<'a> {
 pub(crate) struct Classifier<'r> {
     rules: &'r Rules,
     of_function: HashMap<FunctionId, Box<[Mark]>>,
-    of_stack: HashMap<ProfileStackId, Marks>,
+    of_stack: HashMap<ProfileStackId, StackMarks>,
+}
+
+/// What rules ask of a stack.
+#[derive(Debug, Default)]
+struct StackMarks {
+    marks: Marks,
+    /// All functions from the leaf to the innermost of the program have names.
+    is_named: bool,
 }
 
 /// For each mark of a stack, how far from the leaf it is first met (0 is the leaf).
@@ -44,7 +52,8 @@ impl<'r> Classifier<'r> {
     }
 
     /// The state, and why it is that. A wait that is idle by the default table alone, which does not
-    /// know the program, has [`Reason::NoDispatchLoop`] until its pool's stacks show one.
+    /// know the program, has [`Reason::NoDispatchLoop`] until its pool's stacks show one. One that a rule
+    /// says is [`State::PlaceUnknown`] stays that.
     pub(crate) fn state(&mut self, subject: &Subject<'_>) -> (State, Reason) {
         let is_stopped = subject.wait.is_some_and(|wait| wait.stop.is_some());
         let by_kernel = match subject.raw {
@@ -60,18 +69,18 @@ impl<'r> Classifier<'r> {
             return (state, Reason::Kernel);
         }
         let rules = self.rules;
-        let empty = Marks::new();
-        let marks = match subject.stack {
+        let empty = StackMarks::default();
+        let stack = match subject.stack {
             Some(id) => self.marks(id, subject.stacks),
             None => &empty,
         };
         let default = rules
             .defaults()
-            .find(|rule| applies(rule, subject, marks, None));
+            .find(|rule| applies(rule, subject, stack, None));
         let by_default = default.map_or(State::Blocked, |rule| rule.state);
         let by_rule = rules
             .states()
-            .find(|rule| applies(rule, subject, marks, Some(by_default)));
+            .find(|rule| applies(rule, subject, stack, Some(by_default)));
         match (by_rule, default) {
             (Some(rule), _) => (rule.state, Reason::Rule(rule.origin.clone())),
             // The kernel's own threads have known places.
@@ -83,7 +92,7 @@ impl<'r> Classifier<'r> {
         }
     }
 
-    fn marks(&mut self, id: ProfileStackId, stacks: &Stacks<'_>) -> &Marks {
+    fn marks(&mut self, id: ProfileStackId, stacks: &Stacks<'_>) -> &StackMarks {
         self.of_stack.entry(id).or_insert_with(|| {
             let mut marks = Marks::new();
             let frames = stacks.get(id).map_or(&[][..], |stack| &stack.frames);
@@ -99,16 +108,33 @@ impl<'r> Classifier<'r> {
                     marks.entry(mark).or_insert(depth);
                 }
             }
-            marks
+            let leaf_first = frames.iter().rev().map(|f| stacks.functions.get(*f));
+            StackMarks {
+                marks,
+                is_named: is_named(leaf_first),
+            }
         })
     }
+}
+
+/// Whether all functions from the leaf to the innermost of the program have names: what a thread waits for is in
+/// these, so that without one of them nothing is known. The functions are a stack's, innermost first.
+fn is_named<'f>(leaf_first: impl Iterator<Item = Option<&'f Function>>) -> bool {
+    for function in leaf_first {
+        match function {
+            Some(function) if function.resolved && is_runtime(function) => {}
+            Some(function) => return function.resolved,
+            None => return false,
+        }
+    }
+    false
 }
 
 /// Whether every condition of a rule holds. A condition that the rule does not state holds.
 fn applies(
     rule: &StateRule,
     subject: &Subject<'_>,
-    marks: &Marks,
+    StackMarks { marks, is_named }: &StackMarks,
     by_default: Option<State>,
 ) -> bool {
     let wait = subject.wait;
@@ -116,7 +142,14 @@ fn applies(
         let set = set.as_ref();
         set.is_none_or(|set| names.iter().any(|name| set.is_match(name)))
     };
-    by_default.is_none_or(|state| rule.when.is_empty() || rule.when.contains(&state))
+    // What nothing explains may be a wait for work, and one in the middle of it.
+    let is_default = |when: &State, state: State| {
+        let is_either = matches!(when, State::Idle | State::Blocked);
+        *when == state || state == State::PlaceUnknown && is_either
+    };
+    by_default
+        .is_none_or(|state| rule.when.is_empty() || rule.when.iter().any(|w| is_default(w, state)))
+        && (*is_named || !rule.named)
         && rule
             .stack
             .is_none_or(|mark| marks.get(&mark).is_some_and(|depth| *depth < rule.leaf))

@@ -192,16 +192,16 @@ impl<'a> Rows<'a> {
     /// Where the rows whose place is unknown wait, by row, as far as the stacks of their pools show it.
     fn found_places(&self) -> Vec<(usize, Place)> {
         let mut pools: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        let is_unknown = |row: &&Row| row.state == State::PlaceUnknown;
-        for row in self.rows.values().filter(is_unknown) {
+        for row in self.rows.values().filter(|row| may_be_idle(row)) {
             pools.entry(self.threads[row.thread].pool).or_default();
         }
         for (at, row) in self.rows.values().enumerate() {
-            let is_idle_or_none = matches!(
-                row.state,
-                State::StealIrq | State::Unknown | State::Idle | State::Stopped
-            );
-            if !is_idle_or_none && let Some(rows) = pools.get_mut(&self.threads[row.thread].pool) {
+            let shows_nothing = match row.state {
+                State::StealIrq | State::Unknown | State::Idle | State::Stopped => true,
+                State::PlaceUnknown => !may_be_idle(row),
+                _ => false,
+            };
+            if !shows_nothing && let Some(rows) = pools.get_mut(&self.threads[row.thread].pool) {
                 rows.push(at);
             }
         }
@@ -235,7 +235,7 @@ impl<'a> Rows<'a> {
                     .collect(),
             },
             in_library: n < stack.frames.len(),
-            may_be_idle: row.state == State::PlaceUnknown,
+            may_be_idle: may_be_idle(row),
             n: row.n_samples,
         })
     }
@@ -290,4 +290,9 @@ impl<'a> Rows<'a> {
             ..Profile::default()
         }
     }
+}
+
+/// Whether the stacks of its pool may show that a row is a wait for work.
+fn may_be_idle(row: &Row) -> bool {
+    row.reason == Reason::NoDispatchLoop
 }

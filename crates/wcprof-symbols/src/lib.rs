@@ -20,6 +20,7 @@ mod cache_key;
 mod clones;
 mod confined;
 mod context;
+mod continued;
 mod debug_files;
 mod debuginfod;
 mod demangle;

@@ -112,7 +112,7 @@ fn build(file: &str, variant: Variant) -> PathBuf {
             _ => "g++",
         });
         command
-            .arg(if c { "-std=gnu11" } else { "-std=c++17" })
+            .arg(if c { "-std=gnu11" } else { "-std=c++20" })
             // Names must come from .symtab in C, from DWARF too (inline frames) in C++.
             .args(if c { &["-O2"][..] } else { &["-O2", "-g"] })
             .args(["-Wall", "-Wextra", "-Werror", "-fno-optimize-sibling-calls"])

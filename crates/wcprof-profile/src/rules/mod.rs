@@ -40,6 +40,8 @@ pub(crate) struct StateRule {
     pub(crate) leaf: usize,
     /// No function of the stack has this mark.
     pub(crate) without: Option<Mark>,
+    /// The functions from the leaf to the innermost of the program all have names.
+    pub(crate) named: bool,
     /// The system call is one of these; `None` stands for no system call.
     pub(crate) syscalls: Option<HashSet<Option<u32>>>,
     /// The operation is one of these.

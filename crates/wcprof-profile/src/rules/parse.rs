@@ -39,6 +39,8 @@ struct RawState {
     module: Option<Texts>,
     leaf: Option<Spanned<usize>>,
     without: Option<Texts>,
+    #[serde(default)]
+    named: bool,
     syscall: Option<Texts>,
     op: Option<Vec<u32>>,
     fd: Option<Texts>,
@@ -236,6 +238,7 @@ impl Collected {
             stack,
             leaf: raw.leaf.as_ref().map_or(usize::MAX, |leaf| *leaf.get_ref()),
             without,
+            named: raw.named,
             syscalls: each(&raw.syscall, syscall)?,
             ops: raw.op.as_ref().map(|ops| ops.iter().copied().collect()),
             fds: each(&raw.fd, |kind| source.fd_kind(kind))?,

@@ -14,4 +14,5 @@ mod places;
 mod precision;
 mod profile;
 mod states;
+mod unexplained;
 mod views;

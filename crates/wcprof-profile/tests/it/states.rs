@@ -69,7 +69,8 @@ fn by_system_call() {
         (syscall_op("ioctl", 1), State::Blocked),
         (syscall("wait4"), State::Blocked),
         (syscall("waitid"), State::Blocked),
-        (syscall("futex"), State::Blocked),
+        (syscall("futex"), State::PlaceUnknown),
+        (syscall("restart_syscall"), State::PlaceUnknown),
         (Wait::default(), State::Blocked),
         (kernel("io_wqe_worker"), State::Idle),
         (kernel("io_wq_worker"), State::Idle),
@@ -265,7 +266,41 @@ fn futex_by_stack() {
             &["main", "libc:pthread_join", "libc:__pthread_clockjoin_ex"],
             State::Blocked,
         ),
-        (128, &["nothing", "known"], State::Blocked),
+        (
+            393,
+            &["g", "libc:thrd_join", "libc:pthread_join", "?86000"],
+            State::Blocked,
+        ),
+        (
+            128,
+            &["g", "libc:pthread_barrier_wait", "?86000"],
+            State::Blocked,
+        ),
+        (
+            128,
+            &["g", "libc:pthread_cond_broadcast", "?86000"],
+            State::Lock,
+        ),
+        (
+            128,
+            &[
+                "g",
+                "libc:pthread_cond_broadcast",
+                "libc:__condvar_quiesce_and_switch_g1",
+            ],
+            State::Lock,
+        ),
+        (
+            393,
+            &["g", "libc:pthread_mutex_clocklock [or 1 other]", "?86000"],
+            State::Lock,
+        ),
+        (
+            393,
+            &["g", "libc:__pthread_mutex_clocklock_common"],
+            State::Lock,
+        ),
+        (128, &["nothing", "known"], State::PlaceUnknown),
     ] {
         let mut frames = vec![root];
         frames.extend_from_slice(stack);
@@ -342,9 +377,63 @@ fn builtin_rules() {
             &["call_rcu_thread", "qemu_event_wait"],
             State::Idle,
         ),
+        (
+            "mariadbd",
+            cond(),
+            &[
+                "MDL_wait::timed_wait(MDL_context_owner*, timespec*)",
+                "libc:pthread_cond_timedwait",
+            ],
+            State::Lock,
+        ),
+        (
+            "mariadbd",
+            cond(),
+            &["lock_wait(que_thr_t*)", "libc:pthread_cond_wait"],
+            State::Lock,
+        ),
+        (
+            "mariadbd",
+            cond(),
+            &[
+                "Interruptible_wait::wait(st_mysql_cond*, st_mysql_mutex*)",
+                "libc:pthread_cond_timedwait",
+            ],
+            State::Sleep,
+        ),
+        (
+            "python3",
+            cond(),
+            &["PyThread_acquire_lock_timed", "libc:sem_clockwait"],
+            State::PlaceUnknown,
+        ),
+        (
+            "python3",
+            cond(),
+            &["take_gil", "libc:pthread_cond_timedwait"],
+            State::Lock,
+        ),
     ] {
         assert_eq!(state_of(comm, wait, stack), state, "{comm} {stack:?}");
     }
+}
+
+/// Check that a backend of PostgreSQL 18 which waits for its io workers waits for the disk, also where local functions
+/// have no names.
+#[test]
+fn io_workers() {
+    let mut maker = Maker::new();
+    let process = maker.process(200, "postgres");
+    let thread = maker.thread_of(process, 200, "postgres");
+    let stack = [
+        "WaitReadBuffers",
+        "?1",
+        "ConditionVariableSleep",
+        "WaitLatch",
+        "WaitEventSetWait",
+    ];
+    maker.blocked(thread, syscall("epoll_wait"), &stack, 10);
+    assert_eq!(maker.profile().rows[0].state, State::Disk);
 }
 
 /// Check that states other than blocked are taken as they are, whatever the stack says.

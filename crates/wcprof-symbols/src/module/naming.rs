@@ -14,6 +14,7 @@ use crate::build_id::build_id_of;
 use crate::cache::Cache;
 use crate::clones::without_clone_suffix;
 use crate::context::Context;
+use crate::continued::Continued;
 use crate::demangle::{demangle, printable};
 use crate::function_starts::FunctionStarts;
 use crate::options::Inlines;
@@ -53,6 +54,7 @@ pub(super) fn name(
         sources,
         function_starts: OnceCell::new(),
         plt: OnceCell::new(),
+        continued: OnceCell::new(),
         demangled: HashMap::new(),
         inline_size: 0,
         n_unnamed: 0,
@@ -131,6 +133,7 @@ struct Naming<'a> {
     sources: &'a Sources,
     function_starts: OnceCell<Result<FunctionStarts, ElfError>>,
     plt: OnceCell<Result<PltStubs, ElfError>>,
+    continued: OnceCell<Result<Continued, ElfError>>,
     /// By linkage name.
     demangled: HashMap<Vec<u8>, String>,
     /// Bytes of inline frames so far.
@@ -189,11 +192,8 @@ impl Naming<'_> {
         let sources = self.sources;
         if let Some(name) = sources.symbols.at(at.address) {
             let name = self.demangled(name);
-            return Some(match self.n_folded(at.address, &name) {
-                0 => name,
-                1 => format!("{name} [or 1 other]"),
-                n => format!("{name} [or {n} others]"),
-            });
+            let n_folded = self.n_folded(at.address, &name);
+            return Some(with_others(name, n_folded));
         }
         if let Some(name) = dwarf_name.filter(|name| !name.is_empty()) {
             return Some(self.demangled(name.as_bytes()));
@@ -210,8 +210,11 @@ impl Naming<'_> {
             return Some("__restore_rt".to_owned());
         }
         // Where there is call frame information, it says how far a function goes.
-        if self.function_start(at).is_some() {
-            return None;
+        if let Some(start) = self.function_start(at) {
+            let names = self.continued()?.at(start);
+            let (name, others) = names.split_first()?;
+            let (name, n_others) = (name.to_vec(), others.len());
+            return Some(with_others(self.demangled(&name), n_others));
         }
         let (start, name) = sources.symbols.sizeless_around(at.address)?;
         let start = AddressQuery::from(start);
@@ -245,14 +248,33 @@ impl Naming<'_> {
 
     /// Start of the function by its FDE: the unwinder's, else this file's.
     fn function_start(&self, at: AddressQuery) -> Option<Svma> {
-        at.function.or_else(|| {
-            let starts = self.function_starts.get_or_init(|| {
-                let own = self.sources.own.as_ref();
-                own.map_or_else(|| Ok(FunctionStarts::default()), FunctionStarts::read)
-            });
-            let (start, _) = starts.as_ref().ok()?.function_at(at.address)?;
-            Some(start)
-        })
+        let own = || Some(self.function_starts()?.function_at(at.address)?.0);
+        at.function.or_else(own)
+    }
+
+    /// Those of the module's own file.
+    fn function_starts(&self) -> Option<&FunctionStarts> {
+        let starts = self.function_starts.get_or_init(|| {
+            let own = self.sources.own.as_ref();
+            own.map_or_else(|| Ok(FunctionStarts::default()), FunctionStarts::read)
+        });
+        starts.as_ref().ok()
+    }
+
+    /// What goes on in functions of the query that have no symbol.
+    fn continued(&self) -> Option<&Continued> {
+        let continued = self.continued.get_or_init(|| {
+            let (Some(own), Some(starts)) = (&self.sources.own, self.function_starts()) else {
+                return Ok(Continued::default());
+            };
+            let addresses = self.query.addresses.iter().map(|at| at.address);
+            let unnamed = addresses.filter(|at| self.sources.symbols.at(*at).is_none());
+            let mut functions: Vec<_> = unnamed.filter_map(|at| starts.function_at(at)).collect();
+            functions.sort_unstable();
+            functions.dedup();
+            Continued::read(own, &self.sources.symbols, &functions)
+        });
+        continued.as_ref().ok()
     }
 
     /// Whether the kernel's signal frame returns here: a local function of libc, whose name is stripped.
@@ -299,7 +321,12 @@ impl Naming<'_> {
         let context = self.context;
         let starts = self.function_starts.get().and_then(|r| r.as_ref().err());
         let plt = self.plt.get().and_then(|r| r.as_ref().err());
-        for (what, error) in [(".eh_frame", starts), ("PLT stubs", plt)] {
+        let continued = self.continued.get().and_then(|r| r.as_ref().err());
+        for (what, error) in [
+            (".eh_frame", starts),
+            ("PLT stubs", plt),
+            ("names of functions by the jumps to them", continued),
+        ] {
             if let Some(error) = error {
                 let problem = context.left_out(&self.query.module.path, what, error);
                 report.problems.push(problem);
@@ -324,5 +351,14 @@ impl Naming<'_> {
             let text = format!("dropped {n} inline frames that have no name in `{path}`");
             report.problems.push(context.problem(text));
         }
+    }
+}
+
+/// The name of a function that has others, too.
+fn with_others(name: String, n_others: usize) -> String {
+    match n_others {
+        0 => name,
+        1 => format!("{name} [or 1 other]"),
+        n => format!("{name} [or {n} others]"),
     }
 }

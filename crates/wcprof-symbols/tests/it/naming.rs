@@ -217,3 +217,33 @@ fn non_pie() {
     assert_eq!(name(query(None)), expected);
     assert_eq!(name(query(Some(address))), expected);
 }
+
+/// Check that a local function whose name is stripped has the name of the exported one that jumps to it, and none where
+/// anything else refers to it.
+#[test]
+fn continued() {
+    for flags in [
+        &["-O2", "-fPIC", "-shared"][..],
+        &["-O2", "-fPIC", "-shared", "-Wl,-z,pack-relative-relocs"],
+        &["-O2", "-fPIC", "-shared", "-fcf-protection"],
+    ] {
+        let fixture = Fixture::build("gcc", "continued.c", flags);
+        let locals = ["slow", "timed", "called", "pointed", "deep", "middle"];
+        let addresses = locals.map(|name| fixture.address(name) + 1);
+        run(Command::new("strip").arg(&fixture.path));
+        let result = fixture.symbolize(&addresses);
+        assert_eq!(result.report.problems, []);
+        let names = result.frames.iter().map(|frames| &frames[0]);
+        let names = names.map(|f| f.resolved.then_some(f.name.as_str()));
+        let names: Vec<_> = names.collect();
+        let expected = [
+            Some("take"),
+            Some("take_for [or 1 other]"),
+            None,
+            None,
+            None,
+            None,
+        ];
+        assert_eq!(names, expected, "{flags:?}");
+    }
+}
