@@ -150,9 +150,8 @@ fn applies(
     by_default
         .is_none_or(|state| rule.when.is_empty() || rule.when.iter().any(|w| is_default(w, state)))
         && (*is_named || !rule.named)
-        && rule
-            .stack
-            .is_none_or(|mark| marks.get(&mark).is_some_and(|depth| *depth < rule.leaf))
+        && (rule.stack)
+            .is_none_or(|(mark, leaf)| marks.get(&mark).is_some_and(|depth| *depth < leaf))
         && rule.without.is_none_or(|mark| !marks.contains_key(&mark))
         && (rule.syscalls.as_ref())
             .is_none_or(|numbers| wait.is_some_and(|w| numbers.contains(&w.syscall)))

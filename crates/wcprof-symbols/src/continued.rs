@@ -31,7 +31,7 @@ impl Continued {
         symbols: &SymbolIndex,
         functions: &[(Svma, Svma)],
     ) -> Result<Self, ElfError> {
-        let loaded = |s: &&Section| s.has_data() && s.flags & u64::from(SHF_ALLOC.0) != 0;
+        let loaded = |s: &&Section| s.has_data() && s.flags & SHF_ALLOC.0 != 0;
         let loaded = || elf.sections.iter().filter(loaded);
         let is_small = loaded().all(|section| section.size <= MAX_SECTION);
         if elf.machine != EM_X86_64.0 || functions.is_empty() || !is_small {

@@ -34,10 +34,8 @@ pub struct RulesError {
 pub(crate) struct StateRule {
     /// States by default that it applies to; empty for all.
     pub(crate) when: Vec<State>,
-    /// Some function of the stack has this mark ...
-    pub(crate) stack: Option<Mark>,
-    /// ... among so many leaf-most ones.
-    pub(crate) leaf: usize,
+    /// Some function of the stack has this mark, among so many leaf-most ones.
+    pub(crate) stack: Option<(Mark, usize)>,
     /// No function of the stack has this mark.
     pub(crate) without: Option<Mark>,
     /// The functions from the leaf to the innermost of the program all have names.

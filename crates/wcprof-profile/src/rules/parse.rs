@@ -208,9 +208,10 @@ impl Collected {
         let when = when
             .map(|name| source.state(name))
             .collect::<Result<_, _>>()?;
+        let leaf = raw.leaf.as_ref().map_or(usize::MAX, |leaf| *leaf.get_ref());
         let stack = match (&raw.stack, &raw.module) {
             (None, None) => None,
-            (names, modules) => Some(source.pattern(names, modules, &mut self.patterns)?),
+            (names, modules) => Some((source.pattern(names, modules, &mut self.patterns)?, leaf)),
         };
         if let (Some(leaf), None) = (&raw.leaf, stack) {
             return Err(source.error(leaf.span().start, "`leaf` needs `stack` or `module`"));
@@ -236,7 +237,6 @@ impl Collected {
         Ok(StateRule {
             when,
             stack,
-            leaf: raw.leaf.as_ref().map_or(usize::MAX, |leaf| *leaf.get_ref()),
             without,
             named: raw.named,
             syscalls: each(&raw.syscall, syscall)?,
