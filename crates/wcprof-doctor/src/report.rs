@@ -59,6 +59,9 @@ pub struct Observed {
     /// It holds what the kernel accounted meanwhile: the rules on time say what limits did, and checks of what a limit did since
     /// it was set do not.
     pub has_accounts: bool,
+    /// What changed meanwhile of the groups and limits of the recorded threads: what was read of them once is not of the
+    /// whole recording.
+    pub limit_changes: Vec<String>,
 }
 
 /// A setting and where it was read.

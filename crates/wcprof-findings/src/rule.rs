@@ -127,6 +127,10 @@ pub enum Cause {
     Quota,
     /// Their own budget under `SCHED_DEADLINE` was used up.
     Deadline,
+    /// Their groups or limits changed meanwhile, and a quota or a budget is or was among them.
+    Changed,
+    /// How often a limit was reached is not known.
+    Unknown,
     /// The CPUs that they may use were busy, while others were idle.
     Affinity,
     /// CPUs were idle: each wait was short, or all CPUs were busy for short times.

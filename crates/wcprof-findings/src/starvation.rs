@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use wcprof_profile::model::{ProfileProcess, ProfileThread, State};
-use wcprof_profile::{AccountsChange, GroupChange};
-use wcprof_text::duration;
-use wcprof_types::accounts::{CpuTimes, OtherProcess};
+use wcprof_profile::{AccountsChange, GroupChange, GroupFate};
+use wcprof_text::{and_more, count, duration};
+use wcprof_types::accounts::{CpuTimes, DeadlineBudget, OtherProcess, ThreadSet};
 use wcprof_types::cgroup::Cgroup;
 use wcprof_types::cpu_list;
 
@@ -20,6 +20,8 @@ use crate::rule::{Cause, CauseText};
 const MIN_THROTTLED_PERCENT: f64 = 1.0;
 /// Part of the waiting that must be of threads with a limit for it to be the cause.
 const MOST: f64 = 0.5;
+/// Part of a recording that readings must be of for another cause than a limit's.
+const MIN_READ: f64 = 0.5;
 /// Part of a budget that must be used for it to be the cause.
 const MIN_BUDGET_USED: f64 = 0.8;
 /// Threads at a time for each of the CPUs that they may use from which on these are too few, whatever else runs there.
@@ -37,8 +39,7 @@ const MAX_OTHERS: usize = 4;
 
 /// Why threads waited for a CPU.
 pub(crate) struct FoundCause {
-    /// `None`: a quota may have been the cause whose counts are not known.
-    cause: Option<Cause>,
+    cause: Cause,
     figures: String,
     /// What the CPUs did meanwhile, and groups whose counts are not known.
     pub(crate) evidence: Vec<Evidence>,
@@ -47,7 +48,7 @@ pub(crate) struct FoundCause {
 impl FoundCause {
     /// A finding that says the cause.
     pub(crate) fn told(self, finding: Finding, texts: &[CauseText]) -> Finding {
-        let Some(text) = texts.iter().find(|text| Some(text.cause) == self.cause) else {
+        let Some(text) = texts.iter().find(|text| text.cause == self.cause) else {
             return finding;
         };
         let fill = |text: &str| text.replace("{figures}", &self.figures);
@@ -100,21 +101,17 @@ pub(crate) fn cause(
     let cpus = Cpus::new(rule, process);
     let change = host.change.as_ref();
     let of_limit = change.and_then(|change| {
-        let quota = || quota((change, &of_time(change, profile)), &waiters, all);
+        let of_time = of_time(change, profile);
+        let quota = || quota((change, &of_time), &waiters, all);
+        let changed = || changed((change, &of_time), &waiters);
         let deadline = || deadline(change, &waiters, all);
         let affinity = || affinity(change, &waiters, (all, rule.index.duration_ns));
-        quota().or_else(deadline).or_else(affinity)
+        let unknown = || unknown(Some(change), process.recorded_ns);
+        let of_limit = quota().or_else(changed).or_else(deadline);
+        of_limit.or_else(unknown).or_else(affinity)
     });
-    let (cause, figures) = match of_limit {
-        Some((cause, figures)) => (Some(cause), figures),
-        None if change.is_some_and(|change| quotas_not_counted(change).next().is_some()) => {
-            (None, String::new())
-        }
-        None => {
-            let (cause, figures) = cpus.cause(idle);
-            (Some(cause), figures)
-        }
-    };
+    let of_limit = of_limit.or_else(|| unknown(change, process.recorded_ns));
+    let (cause, figures) = of_limit.unwrap_or_else(|| cpus.cause(idle));
     let waited = Sum::new(rows).weight;
     Some(FoundCause {
         cause,
@@ -127,7 +124,7 @@ pub(crate) fn cause(
     })
 }
 
-/// The group that was throttled most, where most of the waiting was of threads in throttled groups.
+/// The group of a steady quota that was throttled most, where most of the waiting was of threads in throttled groups.
 fn quota(
     (change, of_time): (&AccountsChange, &str),
     waiters: &[Waiter<'_>],
@@ -137,8 +134,11 @@ fn quota(
     let mut most: Option<(f64, &Cgroup)> = None;
     for waiter in waiters {
         let set = change.thread(waiter.thread.pid, waiter.thread.tid);
+        let earlier = change.earlier(waiter.thread.pid, waiter.thread.tid);
         let groups = set.iter().flat_map(|set| &set.groups);
-        let groups = groups.filter_map(|place| Some(&change.groups.get(*place as usize)?.group));
+        let groups = groups.filter(|place| earlier.is_none_or(|set| set.groups.contains(place)));
+        let groups = groups.filter_map(|place| change.groups.get(*place as usize));
+        let groups = groups.filter(|one| one.is_steady()).map(|one| &one.group);
         let throttled = groups.filter_map(|group| Some((throttled_percent(group)?, group)));
         let of_thread = throttled
             .filter(|(percent, group)| {
@@ -160,6 +160,117 @@ fn quota(
         Cause::Quota,
         format!("{}: {}", group.path, quota_text(group, of_time)?),
     ))
+}
+
+/// What changed of the groups and limits of threads that waited, where a quota or a budget is or was among them: the counts are
+/// not of these threads, or not of one limit.
+fn changed(
+    (change, of_time): (&AccountsChange, &str),
+    waiters: &[Waiter<'_>],
+) -> Option<(Cause, String)> {
+    let mut texts: Vec<String> = Vec::new();
+    for waiter in waiters {
+        let (pid, tid) = (waiter.thread.pid, waiter.thread.tid);
+        let Some(last) = change.thread(pid, tid) else {
+            continue;
+        };
+        let earlier = change.earlier(pid, tid);
+        let first = earlier.unwrap_or(last);
+        let places: BTreeSet<u32> = first.groups.iter().chain(&last.groups).copied().collect();
+        let groups = places
+            .iter()
+            .filter_map(|at| change.groups.get(*at as usize));
+        let limited: Vec<&GroupChange> = groups.filter(|one| one.is_limited()).collect();
+        let is_limited = !limited.is_empty() || first.deadline.or(last.deadline).is_some();
+        let is_steady = earlier.is_none() && limited.iter().all(|one| one.is_steady());
+        if !is_limited || is_steady {
+            continue;
+        }
+        let mut of_thread: Vec<String> = Vec::new();
+        if first.groups != last.groups {
+            // The inner groups are first.
+            let path = |from: &ThreadSet, other: &ThreadSet| {
+                let own = from.groups.iter().find(|at| !other.groups.contains(at));
+                let group = own.or(from.groups.first())?;
+                Some(change.groups.get(*group as usize)?.group.path.clone())
+            };
+            let path = |from, other| path(from, other).unwrap_or_else(|| "/".to_owned());
+            let (from, to) = (path(first, last), path(last, first));
+            of_thread.push(format!("moved from {from} to {to}"));
+        }
+        if first.deadline != last.deadline {
+            let text = |set: &ThreadSet| match set.deadline {
+                Some(DeadlineBudget {
+                    runtime_ns,
+                    period_ns,
+                }) => format!("{} of each {}", duration(runtime_ns), duration(period_ns)),
+                None => "none".to_owned(),
+            };
+            let (from, to) = (text(first), text(last));
+            of_thread.push(format!("budget under SCHED_DEADLINE {from} -> {to}"));
+        }
+        if first.cpus != last.cpus {
+            of_thread.push(format!("CPUs {} -> {}", first.cpus, last.cpus));
+        }
+        of_thread.extend(limited.iter().map(|one| quota_change(one, of_time)));
+        for text in of_thread {
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
+    }
+    if texts.is_empty() {
+        return None;
+    }
+    let more = and_more(texts.len().saturating_sub(MAX_GROUPS));
+    texts.truncate(MAX_GROUPS);
+    Some((Cause::Changed, texts.join("; ") + &more))
+}
+
+/// A group's quota at the beginning and at the end, and how often it was used up: by its counts also where it was lifted.
+fn quota_change(one: &GroupChange, of_time: &str) -> String {
+    let text = |quota: Option<(u64, u64)>| match quota {
+        Some((us, period)) => format!("{:.2} CPUs", us as f64 / period.max(1) as f64),
+        None => "no quota".to_owned(),
+    };
+    let (first, last) = (one.first_quota, one.last_quota());
+    let quota = match one.fate {
+        GroupFate::Vanished => text(first),
+        GroupFate::Appeared => text(last),
+        _ if first == last => text(last),
+        _ => format!("{} -> {}", text(first), text(last)),
+    };
+    let counts = match (one.group.n_throttled, one.group.n_periods) {
+        (Some(n), Some(of)) => {
+            let of = count(of as usize, "period");
+            format!(", throttled in {n} of {of}{of_time}")
+        }
+        _ => String::new(),
+    };
+    let remark = one.fate.remark();
+    let remark = remark.map_or_else(String::new, |remark| format!(", {remark}"));
+    format!("{}: {quota}{counts}{remark}", one.group.path)
+}
+
+/// Why no other cause than a limit's can be named.
+fn unknown(change: Option<&AccountsChange>, recorded_ns: u64) -> Option<(Cause, String)> {
+    let Some(change) = change else {
+        let text = "limits were not read twice, so that their counts are not known";
+        return Some((Cause::Unknown, text.to_owned()));
+    };
+    if let Some(one) = quotas_not_counted(change).next() {
+        let text = format!(
+            "how often the quota of {} was used up is not known",
+            one.group.path
+        );
+        return Some((Cause::Unknown, text));
+    }
+    let is_short = (change.length_ns as f64) < MIN_READ * recorded_ns as f64;
+    is_short.then(|| {
+        let (read, of) = (duration(change.length_ns), duration(recorded_ns));
+        let text = format!("limits were counted in {read} of {of} alone");
+        (Cause::Unknown, text)
+    })
 }
 
 /// Groups of the recorded threads with a quota of which it is not known how often it was used up.

@@ -52,8 +52,19 @@ pub struct AccountsChange {
     /// How long the threads of each process waited for block devices, ns, where delay accounting was on. Threads that
     /// exited are not in it.
     pub block_wait_ns: BTreeMap<Pid, u64>,
-    /// By thread: its place in `threads`.
+    /// Where what was read of each thread is.
+    places: ThreadPlaces,
+}
+
+/// Where what was read of each thread is.
+#[derive(Clone, PartialEq, Debug, Default)]
+struct ThreadPlaces {
+    /// By thread: its place in [`AccountsChange::threads`].
     set_of: HashMap<(Pid, Tid), usize>,
+    /// What was read at the beginning of sets of threads, some of which had other groups, CPUs or budgets at the end.
+    earlier: Vec<ThreadSet>,
+    /// By such a thread: its place in `earlier`.
+    earlier_of: HashMap<(Pid, Tid), usize>,
 }
 
 /// A control group during a recording.
@@ -61,8 +72,31 @@ pub struct AccountsChange {
 pub struct GroupChange {
     /// Its limits, as they were last read, and what was added to its counts.
     pub group: Cgroup,
+    /// Its quota at the beginning and the period of that, us; `None` without one, or where the group was not there.
+    pub first_quota: Option<(u64, u64)>,
     /// Whether the counts are of the whole time.
     pub fate: GroupFate,
+}
+
+impl GroupChange {
+    /// Its quota at the end and the period of that, us; `None` without one.
+    pub fn last_quota(&self) -> Option<(u64, u64)> {
+        match self.fate {
+            GroupFate::Vanished => None,
+            _ => quota(&self.group),
+        }
+    }
+
+    /// It had a quota at the beginning or at the end.
+    pub fn is_limited(&self) -> bool {
+        self.first_quota.or(self.last_quota()).is_some()
+    }
+
+    /// It was there at the beginning and at the end, with the same quota.
+    pub fn is_steady(&self) -> bool {
+        let stayed = [GroupFate::Same, GroupFate::LimitChanged].contains(&self.fate);
+        stayed && self.first_quota == self.last_quota()
+    }
 }
 
 /// What became of a control group during a recording.
@@ -90,7 +124,9 @@ impl GroupFate {
             Self::Appeared => {
                 Some("its threads entered it during the recording: counts are not known")
             }
-            Self::Vanished => Some("it was removed during the recording: counts are not known"),
+            Self::Vanished => Some(
+                "its threads left it, or it was removed, during the recording: counts are not known",
+            ),
             Self::Replaced => {
                 Some("it was removed and made anew during the recording: counts are not known")
             }
@@ -166,6 +202,7 @@ impl AccountsChange {
                 Some(before) => group_change(before, group),
                 None => GroupChange {
                     group: without_counts(group),
+                    first_quota: None,
                     fate: GroupFate::Appeared,
                 },
             });
@@ -175,6 +212,7 @@ impl AccountsChange {
             .groups
             .extend(earlier.values().map(|group| GroupChange {
                 group: without_counts(group),
+                first_quota: quota(group),
                 fate: GroupFate::Vanished,
             }));
         let place = |group: &Cgroup| {
@@ -191,20 +229,15 @@ impl AccountsChange {
             let groups = set.groups.iter();
             let groups: Vec<u32> = groups.filter_map(|at| *places.get(*at as usize)?).collect();
             let (known, gone): (Vec<Tid>, Vec<Tid>) = (set.tids.iter().copied())
-                .partition(|tid| change.set_of.contains_key(&(set.pid, *tid)));
-            let moved = known.iter().filter(|tid| {
-                let now = change.thread(set.pid, **tid);
-                now.is_some_and(|now| now.groups != groups)
-            });
-            change.n_moved_threads += moved.count() as u64;
+                .partition(|tid| change.places.set_of.contains_key(&(set.pid, *tid)));
+            let first = ThreadSet { groups, ..set };
+            add_earlier(&mut change, &first, known);
             if !gone.is_empty() {
-                let tids = gone;
                 add_set(
                     &mut change,
                     ThreadSet {
-                        groups,
-                        tids,
-                        ..set
+                        tids: gone,
+                        ..first
                     },
                 );
             }
@@ -214,7 +247,28 @@ impl AccountsChange {
 
     /// What was read of a thread.
     pub fn thread(&self, pid: Pid, tid: Tid) -> Option<&ThreadSet> {
-        self.threads.get(*self.set_of.get(&(pid, tid))?)
+        self.threads.get(*self.places.set_of.get(&(pid, tid))?)
+    }
+
+    /// What was read of a thread at the beginning, where its groups, CPUs or budget were other ones at the end.
+    pub fn earlier(&self, pid: Pid, tid: Tid) -> Option<&ThreadSet> {
+        self.places
+            .earlier
+            .get(*self.places.earlier_of.get(&(pid, tid))?)
+    }
+
+    /// What changed of the groups and limits of the recorded threads, as texts.
+    pub fn limit_changes(&self) -> Vec<String> {
+        let of_group =
+            |one: &GroupChange| Some(format!("{}: {}", one.group.path, one.fate.remark()?));
+        let mut texts: Vec<String> = self.groups.iter().filter_map(of_group).collect();
+        if !self.places.earlier_of.is_empty() {
+            let n = self.places.earlier_of.len();
+            texts.push(format!(
+                "{n} threads have other groups, CPUs or budgets at the end"
+            ));
+        }
+        texts
     }
 
     /// Times of some CPUs together.
@@ -235,6 +289,12 @@ impl AccountsChange {
         let both: BTreeSet<u32> = allowed.intersection(&online).copied().collect();
         if both.is_empty() { online } else { both }
     }
+}
+
+/// What changed on the host of each recording of a trace that has two whole readings.
+pub fn accounts_changes(tables: &Tables) -> Vec<AccountsChange> {
+    let hosts = accounts(tables, &TimeAxis::default());
+    hosts.into_iter().filter_map(|host| host.change).collect()
 }
 
 /// What the kernel accounted on the host of each recording of a trace: of one that was not merged the only one.
@@ -280,6 +340,7 @@ fn cut(mut detail: AccountsDetail) -> AccountsDetail {
     let mut n_threads = 0;
     for set in &mut detail.threads {
         set.tids.truncate(limits::THREADS - n_threads);
+        set.groups.truncate(limits::GROUPS);
         n_threads += set.tids.len();
     }
     detail.others.by_name.truncate(limits::OTHERS);
@@ -292,8 +353,27 @@ fn cut(mut detail: AccountsDetail) -> AccountsDetail {
 fn add_set(change: &mut AccountsChange, set: ThreadSet) {
     let at = change.threads.len();
     let keys = set.tids.iter().map(|tid| ((set.pid, *tid), at));
-    change.set_of.extend(keys);
+    change.places.set_of.extend(keys);
     change.threads.push(set);
+}
+
+/// Keeps what was read at the beginning of those of some threads that had other groups, CPUs or budgets at the end.
+fn add_earlier(change: &mut AccountsChange, first: &ThreadSet, tids: Vec<Tid>) {
+    let at = change.places.earlier.len();
+    for tid in tids {
+        let Some(last) = change.thread(first.pid, tid) else {
+            continue;
+        };
+        let has_moved = last.groups != first.groups;
+        if has_moved || last.cpus != first.cpus || last.deadline != first.deadline {
+            change.n_moved_threads += u64::from(has_moved);
+            change.places.earlier_of.insert((first.pid, tid), at);
+        }
+    }
+    change.places.earlier.push(ThreadSet {
+        tids: Vec::new(),
+        ..first.clone()
+    });
 }
 
 /// Stall times of the resources that both readings have.
@@ -363,6 +443,7 @@ fn group_change(first: &Cgroup, last: &Cgroup) -> GroupChange {
     if first.inode != last.inode {
         return GroupChange {
             group: without_counts(last),
+            first_quota: quota(first),
             fate: GroupFate::Replaced,
         };
     }
@@ -401,7 +482,16 @@ fn group_change(first: &Cgroup, last: &Cgroup) -> GroupChange {
         pressure: pressure(&first.pressure, &last.pressure),
         ..last.clone()
     };
-    GroupChange { group, fate }
+    GroupChange {
+        group,
+        first_quota: quota(first),
+        fate,
+    }
+}
+
+/// A group's quota and the period of that, us.
+fn quota(group: &Cgroup) -> Option<(u64, u64)> {
+    Some((group.quota_us?, group.period_us.unwrap_or(0)))
 }
 
 #[cfg(test)]

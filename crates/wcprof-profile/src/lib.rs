@@ -48,7 +48,7 @@ mod view;
 mod weight_sum;
 mod window;
 
-pub use accounts::{AccountsChange, GroupChange, GroupFate, HostAccounts};
+pub use accounts::{AccountsChange, GroupChange, GroupFate, HostAccounts, accounts_changes};
 pub use builder::ProfileBuilder;
 pub use categories::{CategoryTime, NOT_SAMPLED, cpu_by_category};
 pub use cores::{ClassCores, Cores, CoresRatio, PoolCores, ProcessCores, cores};

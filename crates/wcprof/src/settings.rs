@@ -5,9 +5,9 @@ use std::path::Path;
 use wcprof_doctor::{Observed, diagnose, from_saved, to_saved};
 use wcprof_findings::Finding;
 use wcprof_host::{Walk, read_setup};
+use wcprof_profile::{AccountsChange, accounts_changes};
 use wcprof_trace::model::Tables;
 use wcprof_types::Pid;
-use wcprof_types::accounts::Accounts;
 
 /// What a recording keeps of its target: JSON, or nothing where it cannot be read.
 pub(crate) fn setup_of(pid: Pid) -> Option<String> {
@@ -31,21 +31,16 @@ pub(crate) fn observed(tables: &Tables) -> Observed {
         1 => encrypting(tables),
         _ => None,
     };
+    let changes = accounts_changes(tables);
     Observed {
         encrypting,
         is_recording: true,
-        has_accounts: has_accounts(tables),
+        has_accounts: !changes.is_empty(),
+        limit_changes: changes
+            .iter()
+            .flat_map(AccountsChange::limit_changes)
+            .collect(),
     }
-}
-
-/// Whether a trace holds all that the kernel had accounted at two times.
-fn has_accounts(tables: &Tables) -> bool {
-    let readings = tables.origins.accounts.iter();
-    let parsed = readings.filter_map(|r| serde_json::from_str::<Accounts>(&r.json).ok());
-    parsed
-        .filter(|accounts| accounts.detail.is_some())
-        .nth(1)
-        .is_some()
 }
 
 /// A function of the messenger's secure mode among the names that the trace holds.

@@ -50,6 +50,17 @@ fn accounts(out: &mut Out<'_>) {
 }
 
 fn throttled(out: &mut Out<'_>) {
+    let changes = &out.observed.limit_changes;
+    if !changes.is_empty() {
+        let shown: Vec<&str> = changes.iter().map(String::as_str).take(MAX_NAMES).collect();
+        let more = and_more(changes.len().saturating_sub(MAX_NAMES));
+        let text = format!(
+            "limits changed during the recording: {}{more}",
+            shown.join("; ")
+        );
+        let next = "record again while groups and limits stay as they are";
+        return out.unknown(ID_THROTTLED, text, next);
+    }
     let process = &out.snapshot.process;
     let (mut throttled, mut limits) = (Vec::new(), Vec::new());
     for (place, group) in (0..).zip(&process.cgroups) {

@@ -114,6 +114,25 @@ fn stopped_threads() {
     assert_eq!(ids(&crate::diagnose(&s, &recording)), [""; 0]);
 }
 
+/// Check that limits that changed during a recording pass no check.
+#[test]
+fn changed_limits() {
+    let mut s = snapshot(&["x"]);
+    s.process.cgroups = vec![Cgroup::default()];
+    let observed = Observed {
+        has_accounts: true,
+        limit_changes: vec!["/a: a limit changed during the recording".into()],
+        ..Observed::default()
+    };
+    let report = crate::diagnose(&s, &observed);
+    let is = |check: &str| check == "cgroup-throttled";
+    assert!(report.passed.iter().all(|one| !is(&one.check)));
+    let unknown = report.unknown.iter().find(|one| is(&one.check)).unwrap();
+    assert!(unknown.reason.contains("/a: a limit changed"));
+    let steady = crate::diagnose(&s, &Observed::default());
+    assert!(steady.passed.iter().any(|one| is(&one.check)));
+}
+
 /// Check throttling at its threshold.
 #[test]
 fn throttling() {

@@ -25,6 +25,7 @@ fn profile(on_cpu: u64, runnable: u64) -> Profile {
     }
     let mut profile = b.build();
     profile.processes.push(process(100, "vm1", "node1"));
+    profile.processes[0].recorded_ns = DURATION_NS;
     profile
 }
 
@@ -233,7 +234,7 @@ fn limit_and_symptom() {
         "/machine.slice/vm1/vcpu0: 0.20 CPUs (20.0 ms of each 100 ms), 7.50 s of throttled time";
     assert!(text.contains(said) && text.contains("made anew"), "{text}");
     // So it may have been the cause.
-    let unknown = "CPU-starved: threads are runnable but do not run";
+    let unknown = "CPU-starved: the limits of these threads changed during the recording";
     assert!(text.contains(unknown), "{text}");
     // Few throttled periods do not explain much waiting.
     let mut p = grouped(profile(200, 800), throttled(3, 100));
@@ -351,6 +352,155 @@ fn causes() {
         "+ 30.00% the host: some task waited",
     ] {
         assert!(text.contains(line), "{line}: {text}");
+    }
+}
+
+/// What is told of threads that waited while all CPUs were busy with others, of the first reading and the last.
+fn told(first: AccountsDetail, last: AccountsDetail) -> (String, String) {
+    let mut p = profile(200, 800);
+    let mut host = HostAccounts::default();
+    host.cpu = cpu(20, 0, 0);
+    host.change = AccountsChange::between(vec![(0, first), (DURATION_NS, last)]);
+    p.processes[0].accounts = Arc::new(host);
+    let finding = delay(&p);
+    (finding.title, finding.explanation)
+}
+
+/// Threads in the first of these groups; all of them have an inode.
+fn inside(groups: &[(&str, Cgroup)]) -> AccountsDetail {
+    let groups = groups.iter().map(|(path, group)| Cgroup {
+        path: (*path).to_owned(),
+        inode: Some(1),
+        ..group.clone()
+    });
+    AccountsDetail {
+        groups: groups.collect(),
+        threads: vec![threads("0-1", &[0])],
+        ..AccountsDetail::default()
+    }
+}
+
+/// Check that limits that changed are told with what is known of them, and that no other cause is named.
+#[test]
+fn changed_limits() {
+    let quota = |n, of| throttled(n, of);
+    let none = |n, of| Cgroup {
+        quota_us: None,
+        ..throttled(n, of)
+    };
+    let larger = Cgroup {
+        quota_us: Some(40_000),
+        ..quota(29, 30)
+    };
+    let mut elsewhere = inside(&[("/b", Cgroup::default()), ("/a", quota(29, 30))]);
+    // Another thread of the recording stays in the group.
+    elsewhere.threads.push(ThreadSet {
+        tids: vec![Tid(103)],
+        ..threads("0-1", &[1])
+    });
+    let mut both = inside(&[("/a", quota(0, 0))]);
+    both.threads[0].tids.push(Tid(103));
+    let budget = |budget| {
+        let mut detail = inside(&[("/a", Cgroup::default())]);
+        detail.threads[0].deadline = budget;
+        detail
+    };
+    let runtime = DeadlineBudget {
+        runtime_ns: 4_000_000,
+        period_ns: 10_000_000,
+    };
+    let mut bound = inside(&[("/a", quota(1, 100))]);
+    bound.threads[0].cpus = "1".to_owned();
+    for (first, last, said) in [
+        (
+            inside(&[("/a", quota(0, 0))]),
+            inside(&[("/a", none(29, 30))]),
+            &["/a: 0.20 CPUs -> no quota, throttled in 29 of 30 periods of the recording"][..],
+        ),
+        (
+            inside(&[("/a", quota(0, 0))]),
+            inside(&[("/a", larger)]),
+            &["/a: 0.20 CPUs -> 0.40 CPUs, throttled in 29 of 30"],
+        ),
+        (
+            both,
+            elsewhere,
+            &[
+                "moved from /a to /b",
+                "/a: 0.20 CPUs, throttled in 29 of 30",
+            ],
+        ),
+        (
+            inside(&[("/a", quota(9, 10))]),
+            inside(&[("/b", quota(0, 3))]),
+            &[
+                "moved from /a to /b",
+                "/a: 0.20 CPUs, its threads left it",
+                "/b: 0.20 CPUs, its threads entered it",
+            ],
+        ),
+        (
+            budget(Some(runtime)),
+            budget(None),
+            &["budget under SCHED_DEADLINE 4.00 ms of each 10.0 ms -> none"],
+        ),
+        (
+            inside(&[("/a", quota(0, 0))]),
+            bound,
+            &["CPUs 0-1 -> 1", "/a: 0.20 CPUs, throttled in 1 of 100"],
+        ),
+    ] {
+        let (title, text) = told(first, last);
+        assert_eq!(
+            title,
+            "CPU-starved: the limits of these threads changed during the recording"
+        );
+        for said in said {
+            assert!(text.contains(said), "{said}: {text}");
+        }
+    }
+    // A move between groups without limits is none of these, and a steady quota above says why they waited.
+    let moved = |path| inside(&[(path, Cgroup::default())]);
+    let (title, _) = told(moved("/a"), moved("/b"));
+    assert!(title.starts_with("CPU-starved: other processes"), "{title}");
+    let below = |path, group| {
+        let mut detail = inside(&[(path, Cgroup::default()), ("/", group)]);
+        detail.threads[0].groups = vec![0, 1];
+        detail
+    };
+    let (title, _) = told(below("/a", quota(0, 0)), below("/b", quota(97, 100)));
+    assert_eq!(title, "CPU-starved by the quota of a control group");
+}
+
+/// Check that a file of a ring with one reading, or with readings of a small part, names no cause.
+#[test]
+fn ring_without_counts() {
+    let whole = accounted(profile(400, 400), cpu(8, 12, 0), AccountsDetail::default());
+    assert!(
+        delay(&whole)
+            .title
+            .starts_with("Threads wait for a CPU in bursts")
+    );
+    let mut once = whole.clone();
+    Arc::make_mut(&mut once.processes[0].accounts).change = None;
+    let mut short = whole.clone();
+    let accounts = Arc::make_mut(&mut short.processes[0].accounts);
+    accounts.change.as_mut().unwrap().length_ns = DURATION_NS / 3;
+    for (profile, said) in [
+        (once, "were not read twice"),
+        (short, "were counted in 3.33 s of 10.0 s"),
+    ] {
+        let finding = delay(&profile);
+        assert_eq!(
+            finding.title,
+            "CPU-starved: threads are runnable but do not run"
+        );
+        assert!(
+            finding.explanation.contains(said),
+            "{}",
+            finding.explanation
+        );
+        assert!(finding.action.starts_with("find out why"));
     }
 }
 
