@@ -198,6 +198,40 @@ pub(crate) fn quota(engine: Engine) {
     drop(target);
 }
 
+pub(crate) fn changed(engine: Engine) {
+    let Some(group) = TestGroup::new("limits::changed", engine, "cpu") else {
+        return;
+    };
+    let (target, tid) = target(&["spin", "1"], "spinner");
+    group.set("cpu.cfs_quota_us", 20_000);
+    group.set("tasks", tid);
+    let stat = group.0.join("cpu.stat");
+    wait_until("the group is not throttled", || {
+        (number(&stat, "nr_throttled") > 0).then_some(())
+    });
+    let throttled = NumberLog::start(move || number(&stat, "nr_throttled"));
+    let lift = || group.set("cpu.cfs_quota_us", -1);
+    let recording = Attach::new(engine, target.pid()).run_around(lift);
+    recording.assert_sound(engine);
+    let [first, last] = whole_readings(&recording);
+    let found = findings(&recording);
+    let title = text_of(&found, "run-queue-delay", "/title");
+    let changed = "CPU-starved: the limits of these threads changed during the recording";
+    assert_eq!(title, changed);
+    let text = text_of(&found, "run-queue-delay", "/explanation");
+    let quota = format!("{}: 0.20 CPUs -> no quota", group.path());
+    assert!(text.contains(&quota), "{text}");
+    let count = after(text, "throttled in");
+    assert_between("throttled", count, throttled.added(first, last));
+    let json = printed("doctor", &recording.path(), &["--json"]);
+    let all: Value = serde_json::from_str(&json).expect("JSON");
+    let checks = all["processes"][0]["unknown"].as_array().expect("a list");
+    let unknown = checks.iter().find(|one| one["check"] == "cgroup-throttled");
+    let reason = unknown.and_then(|one| one["reason"].as_str());
+    assert!(reason.is_some_and(|text| text.contains(&group.path())));
+    drop(target);
+}
+
 pub(crate) fn io_limit(engine: Engine) {
     const BYTES_A_SECOND: u64 = 1 << 20;
     let Some(group) = TestGroup::new("limits::io_limit", engine, "blkio") else {

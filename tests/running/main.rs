@@ -22,6 +22,7 @@ wcprof_testkit::engine_tests! {
         cpu::starved: "Check that a thread starved for 300 ms is runnable in the right ticks.",
         cpu::churn: "Check that no CPU time is lost to threads that live for a few milliseconds.",
         limits::quota: "Check that the quota of a thread's own group is found before its symptom, with the counts of the recording.",
+        limits::changed: "Check that a quota which is lifted during a recording is said, with the counts of the recording, and no other cause.",
         limits::io_limit: "Check that the limit of a group on a block device is found, with what was written.",
         limits::memory_limit: "Check that the memory limit of a group is found, with how often it was met.",
         limits::deadline: "Check that threads which use up their budget under SCHED_DEADLINE are said to.",
