@@ -76,13 +76,10 @@ impl Daemons {
                     None
                 }
             };
-            let kvm = KvmStats::find(target.pid()).filter(|stats| {
-                let is_readable = !stats.counters().is_empty();
-                if !is_readable {
-                    let (title, pid) = (terminal_name(target.title()), target.pid());
-                    message!("wcprof: what KVM counts of {title} (pid {pid}) cannot be read (kernel lockdown?)");
-                }
-                is_readable
+            let kvm = KvmStats::find(target.pid()).unwrap_or_else(|reason| {
+                let (title, pid) = (terminal_name(target.title()), target.pid());
+                message!("wcprof: no VM exits by reason of {title} (pid {pid}): {reason}");
+                None
             });
             if socket.is_some() || kvm.is_some() {
                 found.push(Daemon {

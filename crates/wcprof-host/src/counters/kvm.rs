@@ -2,6 +2,7 @@
 //! `kvm_create_vm_debugfs`). Nobody is asked: the kernel has the counts anyway.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use wcprof_types::{CounterName, CounterValue, Pid};
@@ -11,6 +12,10 @@ use crate::procfs::read_file;
 
 /// A folder for each virtual machine, `PID-DESCRIPTOR`, with the sums over its virtual CPUs.
 const FOLDERS: &str = "/sys/kernel/debug/kvm";
+/// What the kernel calls the descriptor of a virtual machine (`kvm_dev_ioctl_create_vm`).
+const VM_LINK: &str = "anon_inode:kvm-vm";
+/// Descriptors of a process that are looked at for a virtual machine.
+const MAX_LINKS: usize = 65_536;
 /// Virtual machines of a process that are read.
 const MAX_VMS: usize = 16;
 /// Before the kernel's name; `wcprof-profile` knows it.
@@ -31,17 +36,44 @@ const FILES: [&str; 7] = [
 pub struct KvmStats(Vec<PathBuf>);
 
 impl KvmStats {
-    /// `None` for a process without any, and where the debug file system is not mounted or not permitted.
-    pub fn find(pid: Pid) -> Option<Self> {
-        Self::find_in(Path::new(FOLDERS), pid)
+    /// `None` for a process without any.
+    ///
+    /// # Errors
+    /// Why those that it has cannot be read.
+    pub fn find(pid: Pid) -> Result<Option<Self>, String> {
+        Self::find_in(Path::new(FOLDERS), pid, has_vm)
     }
 
-    fn find_in(folders: &Path, pid: Pid) -> Option<Self> {
+    fn find_in(
+        folders: &Path,
+        pid: Pid,
+        has_vm: impl FnOnce(Pid) -> bool,
+    ) -> Result<Option<Self>, String> {
         let prefix = format!("{pid}-");
-        let folders = fs::read_dir(folders).ok()?.flatten();
-        let own = folders.filter(|f| f.file_name().to_string_lossy().starts_with(&prefix));
+        let entries = match fs::read_dir(folders) {
+            Ok(entries) => entries.flatten(),
+            Err(_) if !has_vm(pid) => return Ok(None),
+            Err(error) => {
+                let path = folders.display();
+                let mount = match error.kind() {
+                    ErrorKind::NotFound => " (`mount -t debugfs none /sys/kernel/debug` as root)",
+                    _ => "",
+                };
+                return Err(format!("failed to read `{path}`: {error}{mount}"));
+            }
+        };
+        let own = entries.filter(|f| f.file_name().to_string_lossy().starts_with(&prefix));
         let own: Vec<PathBuf> = own.map(|folder| folder.path()).take(MAX_VMS).collect();
-        (!own.is_empty()).then_some(Self(own))
+        let Some(first) = own.first().map(|folder| folder.display().to_string()) else {
+            return Ok(None);
+        };
+        let stats = Self(own);
+        match stats.counters().is_empty() {
+            true => Err(format!(
+                "the kernel refuses the files of `{first}` (lockdown?)"
+            )),
+            false => Ok(Some(stats)),
+        }
     }
 
     /// What is counted by now, added up over virtual machines.
@@ -70,6 +102,14 @@ impl KvmStats {
     }
 }
 
+/// Whether a process has a descriptor of a virtual machine.
+fn has_vm(pid: Pid) -> bool {
+    let links = fs::read_dir(format!("/proc/{pid}/fd"));
+    let links = links.into_iter().flatten().flatten().take(MAX_LINKS);
+    let mut paths = links.filter_map(|link| fs::read_link(link.path()).ok());
+    paths.any(|path| path == Path::new(VM_LINK))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,7 +130,8 @@ mod tests {
             fs::write(vm.join("io_exits"), io).unwrap();
             fs::write(vm.join("mmu_cache_miss"), "1").unwrap();
         }
-        let stats = KvmStats::find_in(folder.path(), Pid(7)).unwrap();
+        let find = |path: &Path, pid, has_vm| KvmStats::find_in(path, pid, |_| has_vm);
+        let stats = find(folder.path(), Pid(7), true).unwrap().unwrap();
         let mut counts: Vec<(String, u64)> = (stats.counters().into_iter())
             .map(|(name, value)| (name.name, value.count))
             .collect();
@@ -99,7 +140,14 @@ mod tests {
             counts,
             [("kvm.exits".into(), 11), ("kvm.io_exits".into(), 3)]
         );
-        assert!(KvmStats::find_in(folder.path(), Pid(1)).is_none());
-        assert!(KvmStats::find_in(&folder.path().join("none"), Pid(7)).is_none());
+        assert!(find(folder.path(), Pid(1), false).unwrap().is_none());
+        let none = folder.path().join("none");
+        assert!(find(&none, Pid(7), false).unwrap().is_none());
+        let reason = find(&none, Pid(7), true).unwrap_err();
+        assert!(reason.contains("mount -t debugfs"), "{reason}");
+        fs::remove_file(folder.path().join("77-3/exits")).unwrap();
+        fs::remove_file(folder.path().join("77-3/io_exits")).unwrap();
+        let reason = find(folder.path(), Pid(77), true).unwrap_err();
+        assert!(reason.contains("77-3"), "{reason}");
     }
 }
