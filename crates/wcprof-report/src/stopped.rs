@@ -10,7 +10,7 @@ use wcprof_types::StopCause;
 /// Threads of a process that were stopped for a time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Stopped {
-    /// Place of the process in the profile; `None` where there is only one.
+    /// Title and pid of the process; `None` where there is only one.
     process: Option<String>,
     cause: StopCause,
     /// Threads that were stopped for a time, and all of the process.
@@ -72,8 +72,9 @@ pub(crate) fn stopped(profile: &Profile) -> Vec<Stopped> {
         };
         Stopped {
             process: (profile.processes.len() > 1)
-                .then(|| profile.processes.get(process).map(|p| p.title.clone()))
-                .flatten(),
+                .then(|| profile.processes.get(process))
+                .flatten()
+                .map(|p| format!("{} (pid {})", p.title, p.pid)),
             cause,
             n_threads: threads.len(),
             n_all: profile.threads.iter().filter(of_process).count(),
