@@ -118,9 +118,10 @@ pub(crate) fn signals(engine: Engine) {
         before = tables.header.started_unix_ns;
         let waiter = tables.threads.iter().find(|t| t.name() == "waiter");
         let waiter = waiter.expect("the thread is there");
-        // It is heard of once a second, until then there is nothing of it.
+        // It never runs, and its time lacks nothing at either end.
         assert!(waiter.start.0 < 20_000_000, "{waiter:?}");
-        assert!(waiter.end.0 > 700_000_000, "{waiter:?}");
+        let missing = length.saturating_sub(waiter.end.0);
+        assert!(missing <= 1_000, "{missing} ns of {waiter:?}");
         let n_ticks = tables.stats.n_ticks;
         assert!((1..=210).contains(&n_ticks), "{n_ticks} ticks in 2 s");
     }

@@ -1,7 +1,7 @@
 //! How a recording ends when it does not end by its duration.
 
 use std::fs::rename;
-use std::process::Child;
+use std::process::{Child, Command};
 
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
@@ -11,7 +11,7 @@ use wcprof_trace::model::Span;
 
 use wcprof_testkit::{
     Attach, Engine, Recording, RemoteProcess, Variant, fixture, has_capability, interrupt,
-    read_trace, skip, text, wait_for_trace, worker,
+    read_trace, skip, text, trace_in, wait_for_trace, worker,
 };
 
 /// Record for ever, do something to the target or to wcprof after a second, and take what comes.
@@ -103,6 +103,26 @@ pub(crate) fn number_again(engine: Engine) {
         let right = thread.chain(&[function]).total();
         assert!(right > 800_000, "{name}: {}", folded.show());
         assert_eq!(thread.chain(&[other]).total(), 0, "{}", thread.show());
+    }
+}
+
+pub(crate) fn ends_soon(engine: Engine) {
+    // Opening an engine takes some tenths of a second: the target ends before, meanwhile, and after it.
+    for tenths in 0..12 {
+        let seconds = format!("{}.{}", tenths / 10, tenths % 10);
+        let target = RemoteProcess::start_command(Command::new("sleep").arg(&seconds));
+        let (child, folder) = Attach::new(engine, target.pid()).seconds(5.0).spawn();
+        let output = child.wait_with_output().expect("wcprof ends");
+        let trace = trace_in(&folder);
+        match output.status.code() {
+            Some(0) => {
+                let (trace, ending) = read_trace(&trace);
+                assert_eq!(ending, Ending::Clean);
+                assert!(!trace.spans.is_empty(), "{seconds} s: {output:?}");
+            }
+            Some(3) => assert!(!trace.exists(), "{seconds} s: {output:?}"),
+            _ => panic!("{seconds} s: {output:?}"),
+        }
     }
 }
 

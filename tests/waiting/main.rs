@@ -53,6 +53,7 @@ wcprof_testkit::engine_tests! {
         files::files: "Check the files and sockets that threads wait for.",
         life::renamed: "Check that a thread which changes its name is shown with the last one.",
         life::number_again: "Check that a thread which gets the number of one that has ended, and looks like it, is another one.",
+        life::ends_soon: "Check that a process which ends about when a recording begins is seen, or is said not to have been.",
         life::target_exits: "Check that the target's exit ends the recording and keeps it.",
         life::target_execs: "Check that an exec ends the recording and keeps it.",
         leader::leader_has_ended: "Check a process whose main thread has ended: found, checked and recorded with names as any other.",

@@ -29,6 +29,8 @@ pub enum TargetEnd {
 pub struct TickBatch {
     /// `CLOCK_MONOTONIC`, ns, when the last tick began.
     pub time: u64,
+    /// All time of each thread up to the last tick is in it and in the batches before, also of threads that go on waiting.
+    pub is_settled: bool,
     /// Processes that joined, in the order of their ids; those that the recording began with are
     /// not among them.
     pub joined: Vec<(TargetId, Arc<Target>)>,

@@ -25,7 +25,8 @@
 //! 7. **Budget.** Once a second the CPU time of sampling and recording is compared with its limit, and the rate
 //!    is lowered if it is above.
 //!
-//! The recorder answers with [`StackRequest`]s: a thread whose frames reach deeper gets a larger copy.
+//! The recorder answers with [`SamplerRequest`]s: a thread whose frames reach deeper gets a larger copy, and before what
+//! is recorded becomes a file, threads that wait are handed on.
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!(
@@ -56,8 +57,8 @@ pub use bpf::{BpfError, MAX_TARGETS, RecordError};
 pub use engine::{EngineKind, SnapshotError};
 pub use queue::Queued;
 pub use sampler::{
-    Arrivals, KeepThread, Pulse, Sampler, SamplerLinks, SamplerOptions, SamplingEnd, StackRequest,
-    StartError, Stuck, Watcher,
+    Arrivals, KeepThread, Pulse, Sampler, SamplerLinks, SamplerOptions, SamplerRequest,
+    SamplingEnd, StackRequest, StartError, Stuck, Watcher,
 };
 pub use sys::{Punctuality, add_lump_cpu, add_recording_cpu, become_punctual, give_way};
 pub use wcprof_perf::CpuPolicy;

@@ -333,10 +333,7 @@ fn words(why: UnknownHolder) -> (&'static str, String) {
             "not-recorded",
             "the owner is not recorded by this kind of lock",
         ),
-        UnknownHolder::NotLooked => (
-            "not-looked",
-            "the lock was not read: too short a wait, or a trace of an older wcprof",
-        ),
+        UnknownHolder::NotLooked => ("not-looked", "the lock was not read: too short a wait"),
         UnknownHolder::Changed => ("changed", "free, or changing hands, when it was read"),
         UnknownHolder::Itself => (
             "itself",

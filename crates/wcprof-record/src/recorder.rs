@@ -7,7 +7,7 @@ use std::sync::mpsc::Sender;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use wcprof_capture::{
-    LockGlance, Since, StackBytes, StackCopy, StackRequest, TargetEnd, TargetId, ThreadTick,
+    LockGlance, SamplerRequest, Since, StackBytes, StackCopy, TargetEnd, TargetId, ThreadTick,
     TickBatch, TickCounts, TimerSample, add_recording_cpu,
 };
 use wcprof_host::clock::{monotonic_ns, own_cpu_ns};
@@ -44,8 +44,8 @@ pub struct RecorderOptions {
     pub header: Header,
     /// Batches have kernel stacks.
     pub kernel: bool,
-    /// Where requests for longer stack copies go.
-    pub requests: Sender<StackRequest>,
+    /// Where requests to the sampler go.
+    pub requests: Sender<SamplerRequest>,
 }
 
 /// A recording that has ended.
@@ -94,7 +94,8 @@ pub struct Recorder<S = TraceWriter<File>> {
     n_cpus: u64,
     /// Pieces of one thread that are to be written.
     pieces: Vec<Piece<Place>>,
-    requests: Sender<StackRequest>,
+    requests: Sender<SamplerRequest>,
+    is_settled: bool,
     pub(crate) counters: CounterIds,
     totals: Totals,
 }
@@ -171,6 +172,7 @@ impl<S: TraceSink> Recorder<S> {
             n_cpus: u64::from(options.header.n_cpus),
             pieces: Vec::new(),
             requests: options.requests,
+            is_settled: false,
             counters: CounterIds::default(),
             totals: Totals::default(),
         };
@@ -211,9 +213,21 @@ impl<S: TraceSink> Recorder<S> {
         self.processes.files().into_iter().chain(folded).collect()
     }
 
+    /// Asks the sampler for all time of threads that wait, which it hands on about once a second else.
+    pub fn settle(&self) {
+        // One that has ended has handed on all.
+        let _ = self.requests.send(SamplerRequest::Settle);
+    }
+
+    /// Whether the last batch had all time of each thread up to its end.
+    pub fn is_settled(&self) -> bool {
+        self.is_settled
+    }
+
     /// Takes one batch. The CPU time that it takes is a part of what the sampler keeps to its budget.
     pub fn batch(&mut self, batch: &TickBatch) -> Result<(), TraceError> {
         let before = work_cpu_ns();
+        self.is_settled = batch.is_settled;
         let taken = self.take_batch(batch);
         add_recording_cpu(work_cpu_ns().saturating_sub(before));
         taken
@@ -605,7 +619,7 @@ impl<S: TraceSink> Recorder<S> {
                     && let Some(request) = thread.need.learn(tick.tid, &unwinding)
                 {
                     // The sampler is gone at the end of a recording: nothing to ask for then.
-                    let _ = self.requests.send(request);
+                    let _ = self.requests.send(SamplerRequest::Stack(request));
                 }
                 let (kernel, writer) = (&tick.kernel, &mut self.writer);
                 self.stacks.add_kernel(stack, kernel, stacks, writer)?

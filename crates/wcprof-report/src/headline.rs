@@ -176,6 +176,9 @@ impl<'p> Headline<'p> {
                 5.0,
             ),
         ];
+        if self.profile.threads.is_empty() {
+            return "quality look: no thread was seen".to_owned();
+        }
         let is_good = losses.cut.is_none() && shares.iter().all(|(_, share, most)| share <= most);
         let verdict = if is_good { "ok" } else { "look" };
         let seen = shares.iter().filter(|(_, share, _)| *share >= MIN_MISSING);

@@ -33,6 +33,6 @@ pub use skip::{has_capability, skip};
 pub use store::{PushedPprof, Reply, StoreRequest, TestStore};
 pub use wcprof::{
     Attach, Engine, Recording, assert_fails, assert_weights, interrupt, kill_worker, printed,
-    program, read_trace, stood_still, text, wait_for_a_second, wait_for_trace, wait_for_write,
-    wcprof, worker,
+    program, read_trace, stood_still, text, trace_in, wait_for_a_second, wait_for_trace,
+    wait_for_write, wcprof, worker,
 };

@@ -284,7 +284,8 @@ fn trace_len(folder: &TempDir) -> u64 {
     fs::metadata(trace_in(folder)).map_or(0, |m| m.len())
 }
 
-fn trace_in(folder: &TempDir) -> PathBuf {
+/// Where a recording of a test puts its trace.
+pub fn trace_in(folder: &TempDir) -> PathBuf {
     folder.path().join("test.wct")
 }
 

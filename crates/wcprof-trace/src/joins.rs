@@ -1,7 +1,7 @@
 //! Several traces to which of their processes are one process, recorded again.
 //!
 //! A process is known by its host and kernel, pid, name and command line, and by its birth (boot and start
-//! time). Recordings of an older wcprof do not have the birth: then the rest must do.
+//! time). Imported recordings do not have the birth: then the rest must do.
 
 use std::collections::HashMap;
 

@@ -69,6 +69,11 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
         args.sampling.max_cpu,
     );
     let session = record(&options, ahead, || create(args, &options.trace))?;
+    let stats = &session.recorded.stats;
+    if session.loss.is_none() && stats.n_observations == 0 && stats.end_reason.starts_with("target")
+    {
+        return Err(nothing_seen(&session));
+    }
     if let Some(remark) = &session.remark {
         message!("wcprof: {remark}");
     }
@@ -112,6 +117,16 @@ fn create(args: &AttachArgs, path: &Path) -> Result<NewTrace, Failure> {
             output::create_first_free(iter::once(path.to_owned()).chain(others))
         }
     }
+}
+
+/// Removes the trace of a recording that has seen no thread, and says so.
+fn nothing_seen(session: &Session) -> Failure {
+    if is_same_file(session.file.metadata(), fs::metadata(&session.trace)) {
+        let _ = fs::remove_file(&session.trace);
+    }
+    let error = anyhow::anyhow!("all processes to record ended before a thread of them was seen");
+    Failure::new(Exit::NoTarget, error)
+        .hint("--children of what starts them, or the agent, records processes from their start on")
 }
 
 /// Adds names to a recording, and prints where its time went.

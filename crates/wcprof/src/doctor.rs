@@ -118,7 +118,7 @@ impl Found {
         if setups.is_empty() {
             let why = match tables.header.engine.starts_with("imported ") {
                 true => "it was imported",
-                false => "it was recorded by an older wcprof",
+                false => "they could not be read when it was recorded",
             };
             message!(
                 "wcprof: `{}` has no settings of its process: {why}; `wcprof doctor PID` checks a live one",

@@ -15,7 +15,7 @@ pub(crate) fn setup_of(pid: Pid) -> Option<String> {
     to_saved(&snapshot).ok()
 }
 
-/// What is worth changing in the settings that a trace holds; those of an older wcprof that cannot be read are
+/// What is worth changing in the settings that a trace holds; those that cannot be read are
 /// left out.
 pub(crate) fn findings_of(tables: &Tables) -> Vec<Finding> {
     let setups = &tables.origins.setups;

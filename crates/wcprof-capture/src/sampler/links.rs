@@ -29,6 +29,15 @@ pub enum SamplingEnd {
     Failed(SnapshotError),
 }
 
+/// What the recorder asks of the sampler.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum SamplerRequest {
+    /// Later copies of a thread's stack are to have another length.
+    Stack(StackRequest),
+    /// All that is known of threads that wait is to be handed on with the next tick, see [`TickBatch::is_settled`].
+    Settle,
+}
+
 /// How much of a thread's stack its unwinding needs: more than was copied, or less.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct StackRequest {
@@ -49,6 +58,6 @@ pub struct SamplerLinks<'a> {
     pub duration: Option<Duration>,
     /// Where batches go.
     pub batches: SyncSender<TickBatch>,
-    /// Requests for longer copies.
-    pub requests: Receiver<StackRequest>,
+    /// Requests of the recorder.
+    pub requests: Receiver<SamplerRequest>,
 }

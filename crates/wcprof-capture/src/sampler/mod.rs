@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 pub use arrivals::Arrivals;
-pub use links::{SamplerLinks, SamplingEnd, StackRequest};
+pub use links::{SamplerLinks, SamplerRequest, SamplingEnd, StackRequest};
 pub use pulse::{Pulse, Stuck, Watcher};
 pub(crate) use start::{DUMP_BYTES, OWN_FILES};
 pub use start::{SamplerOptions, StartError};
@@ -199,9 +199,13 @@ impl Sampler {
         self.set.max_new = self.budget.n_new(monotonic_ns(), limited_cpu());
     }
 
-    /// Lets later copies be as long as unwinding needs them.
+    /// Takes account of what the recorder asks for.
     fn take_requests(&mut self, links: &SamplerLinks<'_>) {
         while let Ok(request) = links.requests.try_recv() {
+            let SamplerRequest::Stack(request) = request else {
+                self.threads.is_mention_wanted = true;
+                continue;
+            };
             if let Some(slot) = self.threads.slots.get_mut(&request.tid)
                 && slot.resize(&request)
             {

@@ -29,6 +29,8 @@ pub(super) struct ThreadTable {
     pub(super) is_waiting: bool,
     /// When all unchanged threads were last handed on.
     pub(super) mentioned: u64,
+    /// They are to be handed on at the next tick.
+    pub(super) is_mention_wanted: bool,
 }
 
 impl ThreadTable {
@@ -38,14 +40,15 @@ impl ThreadTable {
         self.keep_thread.as_ref().is_none_or(|keep| keep(&name()))
     }
 
-    /// Whether unchanged threads have not been handed on for long.
+    /// Whether unchanged threads have not been handed on for long, or are wanted now.
     pub(super) fn is_mention_due(&self, now: u64) -> bool {
-        now.saturating_sub(self.mentioned) >= MENTION_NS
+        self.is_mention_wanted || now.saturating_sub(self.mentioned) >= MENTION_NS
     }
 
     /// Hands on what is known of threads that did not change for long.
     pub(super) fn mention(&mut self, to: &mut Vec<ThreadTick>) {
         self.mentioned = self.seen.time;
+        self.is_mention_wanted = false;
         self.flush(to);
     }
 

@@ -172,8 +172,17 @@ pub(crate) fn record(
         keep,
         max_bytes: usize::try_from(args.keep_memory << 20).unwrap_or(usize::MAX),
     };
+    let mut reasons = Vec::new();
     let running = live::begin(options, ring, looks, move |recorder, time| {
-        for reason in wanted.try_iter() {
+        let n_known = reasons.len();
+        reasons.extend(wanted.try_iter());
+        if !recorder.is_settled() {
+            if reasons.len() > n_known {
+                recorder.settle();
+            }
+            return also(recorder, time);
+        }
+        for reason in reasons.drain(..) {
             // Once nobody takes orders any more, the end is near.
             if let Err(TrySendError::Full((_, reason))) =
                 ordered.try_send((recorder.take_snapshot()?, reason))
