@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use wcprof_findings::{Severity, Source};
+use wcprof_findings::{Remedy, Severity, Source};
 
 const BUILTIN: [&str; 4] = [
     include_str!("../checks/qemu.toml"),
@@ -26,6 +26,9 @@ pub(crate) struct CheckText {
     pub(crate) verify: String,
     /// What to do, in a few words.
     pub(crate) action: String,
+    /// Of what kind that is.
+    #[serde(default)]
+    pub(crate) remedy: Remedy,
     pub(crate) sources: Vec<Source>,
 }
 

@@ -11,7 +11,7 @@ use crate::counted::{Counted, Sum};
 use crate::finding::{Basis, Evidence, EvidenceLine, Finding, TimeShare};
 use crate::matching::CompiledRule;
 use crate::rule::{Base, Rule, Scope};
-use crate::totals::{Index, Totals, host};
+use crate::totals::{Index, Totals};
 
 /// Lines that name threads.
 const MAX_THREAD_LINES: usize = 4;
@@ -116,22 +116,11 @@ impl<'a> AppliedRule<'a> {
         }
         let pools = pools.iter().map(|&p| &self.profile().pools[p]);
         let first = pools.clone().next()?;
-        let rule = self.rule;
+        let basis = Basis::Time(share);
         Some(Finding {
-            rule: rule.id.clone(),
-            title: rule.title.clone(),
-            severity: rule.severity,
-            action: rule.action.clone(),
-            pid: first.pid,
-            process: self.index.process_title(first).to_owned(),
-            host: host(self.profile(), first.process).to_owned(),
             pools: pools.map(|p| p.name.clone()).collect(),
-            basis: Basis::Time(share),
             evidence,
-            explanation: rule.explanation.clone(),
-            advice: rule.advice.clone(),
-            sources: rule.sources.clone(),
-            verify: rule.verify.clone(),
+            ..Finding::of_rule(self.rule, self.profile(), first.process, basis)
         })
     }
 }

@@ -15,6 +15,9 @@ use crate::verdict::{Verdict, needed_s};
 /// called lasting.
 const MIN_OBSERVED_PERCENT: f64 = 50.0;
 
+/// Part of a busy thread's counted time that must be on a CPU: one that mostly waits for a CPU needs that, and not less work.
+const MIN_RUNNING: f64 = 0.25;
+
 /// Threads that make a pool whose load can be uneven.
 const MIN_LIKE_THREADS: usize = 2;
 
@@ -166,7 +169,11 @@ fn saturated<'w>(
 ) -> (Vec<Worker<'w>>, Vec<Worker<'w>>) {
     let least = rule.rule.threshold.percent;
     let (mut full, mut maybe) = (Vec::new(), Vec::new());
-    for worker in workers.iter().filter(|w| w.sum.weight > 0) {
+    let runs = |worker: &&Worker<'_>| {
+        let on_cpu_ns = rule.index.threads[worker.at].on_cpu_ns;
+        on_cpu_ns as f64 >= MIN_RUNNING * worker.sum.weight as f64
+    };
+    for worker in workers.iter().filter(|w| w.sum.weight > 0).filter(runs) {
         let (low, high) = worker.load_interval(rule);
         match Verdict::new(low * 100.0 >= least, high * 100.0 >= least) {
             Verdict::Above => full.push(*worker),

@@ -8,6 +8,9 @@ use crate::rule::{Base, FrameTest, Kind, Match, Pattern, Rule, Scope, Show};
 /// Bounds the compiled size of one expression, bytes, so that a file cannot exhaust memory.
 const MAX_REGEX_BYTES: usize = 4 << 20;
 
+/// Most of the counted time that a remedy can give back, as a part of it.
+const MAX_RETURNS: f64 = 10.0;
+
 /// A key, as in `match.when[2].function[0]`, and what is wrong with its value.
 pub(crate) type Problem = (String, String);
 
@@ -61,6 +64,12 @@ fn check_texts(rule: &Rule) -> Result<(), Problem> {
     for (i, source) in rule.sources.iter().enumerate() {
         if source.report.trim().is_empty() || source.figure.trim().is_empty() {
             return problem(format!("sources[{i}]"), "`report` or `figure` is empty");
+        }
+    }
+    for (glob, part) in &rule.returns {
+        if !(*part > 0.0 && *part <= MAX_RETURNS) {
+            let what = format!("expected more than 0 and at most {MAX_RETURNS}, found {part}");
+            return problem(format!("returns.{glob}"), what);
         }
     }
     let is_id_char = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';

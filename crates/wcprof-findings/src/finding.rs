@@ -4,11 +4,13 @@ use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 use wcprof_profile::Figure;
-use wcprof_profile::model::State;
+use wcprof_profile::model::{Profile, ProfileProcess, Row, State};
 use wcprof_text::percent;
 use wcprof_types::{Pid, Tid};
 
-use crate::rule::{Base, Scope, Severity, Source};
+use crate::matching::glob;
+use crate::rule::{Base, Remedy, Rule, Scope, Severity, Source};
+use crate::totals::host;
 
 /// What rules found in a profile.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -44,6 +46,13 @@ pub struct Finding {
     pub severity: Severity,
     /// What to do, in a few words.
     pub action: String,
+    /// Of what kind that is.
+    pub remedy: Remedy,
+    /// How much of the counted time it is expected to give back, as a part of it.
+    pub returns: f64,
+    /// What the first screen says beside the time that threads wait for a CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fact: Option<String>,
     /// The process.
     pub pid: Pid,
     /// The process's name.
@@ -68,6 +77,30 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// What a rule says of a process: without pools and evidence. `at`: the process's place in the profile.
+    pub(crate) fn of_rule(rule: &Rule, profile: &Profile, at: usize, basis: Basis) -> Self {
+        let process = profile.processes.get(at);
+        Self {
+            rule: rule.id.clone(),
+            title: rule.title.clone(),
+            severity: rule.severity,
+            action: rule.action.clone(),
+            remedy: rule.remedy,
+            returns: returns(rule, process.map_or("", |process| &process.comm)),
+            fact: None,
+            pid: process.map_or(Pid(0), |process| process.pid),
+            process: process.map_or_else(String::new, |process| process.title.clone()),
+            host: host(profile, at).to_owned(),
+            pools: Vec::new(),
+            basis,
+            evidence: Vec::new(),
+            explanation: rule.explanation.clone(),
+            advice: rule.advice.clone(),
+            sources: rule.sources.clone(),
+            verify: rule.verify.clone(),
+        }
+    }
+
     /// Its share of what its rule's threshold is of, percent; 0 for a setting and a comparison.
     pub fn percent_of_base(&self) -> f64 {
         match &self.basis {
@@ -76,25 +109,44 @@ impl Finding {
         }
     }
 
-    /// Its share of the pools' non-idle time, percent: what findings of one severity are
-    /// ordered by.
-    pub fn share_percent(&self) -> f64 {
+    /// What its remedy is expected to give back, in threads at a time that no longer run or wait: of a time, so much of it as
+    /// the rule says; of a setting or a limit, by severity, a part of the CPU time of its process.
+    pub(crate) fn gain(&self, profile: &Profile) -> f64 {
+        let at_a_time = |ns: u64| ns as f64 / profile.duration_ns().max(1) as f64;
         match &self.basis {
-            Basis::Time(share) => percent(share.matched_ns, share.non_idle_ns),
-            Basis::Unlike(one) => percent(one.difference_ns, one.non_idle_ns).min(100.0),
-            Basis::Setting(_) | Basis::Limit(_) => 0.0,
+            Basis::Time(share) => self.returns * at_a_time(share.matched_ns),
+            Basis::Unlike(one) => at_a_time(one.difference_ns),
+            Basis::Setting(_) | Basis::Limit(_) => {
+                let is_own = |row: &&Row| {
+                    let thread = &profile.threads[row.thread];
+                    let process = profile.processes.get(thread.process);
+                    let is_here = |process: &ProfileProcess| {
+                        self.host.is_empty() || process.host == self.host
+                    };
+                    Base::OnCpu.includes(row.state)
+                        && thread.pid == self.pid
+                        && process.is_some_and(is_here)
+                };
+                let own = profile.rows.iter().filter(is_own).map(|row| row.weight);
+                self.severity.usual_part() * at_a_time(own.fold(0, u64::saturating_add))
+            }
         }
-    }
-
-    /// Findings of one severity are ordered by this, the largest first: limits before time, which is their symptom.
-    pub(crate) fn rank(&self) -> (bool, f64) {
-        (matches!(self.basis, Basis::Limit(_)), self.share_percent())
     }
 }
 
-/// Compares ranks.
-pub(crate) fn by_rank(a: (bool, f64), b: (bool, f64)) -> Ordering {
-    a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
+/// How much of the counted time of a process of this name a rule's remedy gives back, as a part of it.
+fn returns(rule: &Rule, comm: &str) -> f64 {
+    let mut known = rule.returns.iter();
+    let known = known.find(|(pattern, _)| glob(pattern, comm));
+    known.map_or(1.0, |(_, part)| *part)
+}
+
+/// Orders findings by what to do about them first: the kind of remedy, what it gives back, and how much the finding matters.
+/// The gains are [`Finding::gain`].
+pub(crate) fn by_remedy((a, gain_a): (&Finding, f64), (b, gain_b): (&Finding, f64)) -> Ordering {
+    (a.remedy.cmp(&b.remedy))
+        .then(gain_b.total_cmp(&gain_a))
+        .then(b.severity.cmp(&a.severity))
 }
 
 /// What a finding rests on.

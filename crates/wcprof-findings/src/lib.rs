@@ -50,14 +50,14 @@ pub use limits::quota_text;
 pub use lock_text::{held_text, lock_summary, render_locks, site_notes};
 pub use locks::{Hold, LockReport, LockSite, Unknown, Waiters, lock_report, locks_to_json};
 pub use rule::{
-    Base, Cause, CauseText, FrameTest, GroupLimit, Kind, Match, Pattern, Resource, Rule, Scope,
-    Severity, Show, Source, Threshold,
+    Base, Cause, CauseText, FrameTest, GroupLimit, Kind, Match, Pattern, Remedy, Resource, Rule,
+    Scope, Severity, Show, Source, Threshold,
 };
 pub use rule_set::{RuleError, RuleSet};
 pub use text::{
     gain_sentence, render_finding, render_paragraph, render_rules, render_text, share_sentence,
 };
-pub use to_do::{ToDo, to_do};
+pub use to_do::{ToDo, cpu_wait_fact, to_do};
 pub use unlike::{MIN_LIKE, Outlier, comparison_text, outliers};
 pub use watch::Watch;
 

@@ -13,7 +13,7 @@ use wcprof_types::cgroup::{BlockIo, Cgroup};
 use crate::finding::{Basis, Finding, Setting, SettingsFound};
 use crate::matching::any_glob;
 use crate::rule::{GroupLimit, Rule};
-use crate::totals::{Index, host};
+use crate::totals::Index;
 
 /// Groups that a finding names.
 const MAX_GROUPS: usize = 8;
@@ -64,21 +64,10 @@ pub(crate) fn limits_reached(index: &Index<'_>, rule: &Rule) -> Vec<Finding> {
         if settings.is_empty() {
             continue;
         }
+        let basis = Basis::Limit(SettingsFound { settings });
         findings.push(Finding {
-            rule: rule.id.clone(),
-            title: rule.title.clone(),
-            severity: rule.severity,
-            action: rule.action.clone(),
-            pid: process.pid,
-            process: process.title.clone(),
-            host: host(profile, at).to_owned(),
             pools: pools.into_iter().map(str::to_owned).collect(),
-            basis: Basis::Limit(SettingsFound { settings }),
-            evidence: Vec::new(),
-            explanation: rule.explanation.clone(),
-            advice: rule.advice.clone(),
-            sources: rule.sources.clone(),
-            verify: rule.verify.clone(),
+            ..Finding::of_rule(rule, profile, at, basis)
         });
     }
     findings

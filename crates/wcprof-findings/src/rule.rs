@@ -1,5 +1,7 @@
 //! A rule as its TOML file states it. Reading and checking files is [`crate::RuleSet`]'s part.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use wcprof_profile::model::State;
 
@@ -27,6 +29,34 @@ impl Severity {
             Self::High => "high",
         }
     }
+
+    /// The part of a process's time that a remedy usually gives back of which no time is counted.
+    pub(crate) fn usual_part(self) -> f64 {
+        match self {
+            Self::Info => 0.0,
+            Self::Low => 0.02,
+            Self::Medium => 0.1,
+            Self::High => 0.3,
+        }
+    }
+}
+
+/// What can be done about what a rule finds, in the order in which it is shown.
+#[derive(
+    Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Remedy {
+    /// Something keeps threads from running, or makes all of their work slower by a multiple, and can be ended: a limit, a
+    /// stop, an emulated processor.
+    Unblock,
+    /// A setting, a library or a package can be changed.
+    #[default]
+    Setting,
+    /// Other code, another layout or another load would help.
+    Rework,
+    /// Nothing by itself: it is a fact, or follows from something else.
+    Nothing,
 }
 
 /// A test for hotspots. The format is documented in `docs/hotspots.md`.
@@ -41,6 +71,13 @@ pub struct Rule {
     pub severity: Severity,
     /// What to do, in a few words, after an arrow.
     pub action: String,
+    /// Of what kind that is.
+    #[serde(default)]
+    pub remedy: Remedy,
+    /// How much of the counted time the remedy gives back, as a part of it, by glob on the process's name: above 1 where it
+    /// also makes other code faster. Of processes that no glob is for it is 1.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub returns: BTreeMap<String, f64>,
     /// What time it counts.
     #[serde(rename = "match")]
     pub matches: Match,
@@ -88,6 +125,11 @@ pub struct CauseText {
     pub title: String,
     /// In place of the rule's.
     pub action: String,
+    /// In place of the rule's.
+    pub remedy: Remedy,
+    /// What the first screen says beside the time that threads wait for a CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fact: Option<String>,
     /// In place of the rule's.
     pub explanation: String,
     /// In place of the rule's.

@@ -56,6 +56,8 @@ impl FoundCause {
             severity: text.severity,
             title: fill(&text.title),
             action: fill(&text.action),
+            remedy: text.remedy,
+            fact: text.fact.as_deref().map(fill),
             explanation: fill(&text.explanation),
             advice: fill(&text.advice),
             verify: fill(&text.verify),

@@ -11,7 +11,7 @@ use wcprof_types::StopCause;
 use crate::finding::{Basis, Finding, Setting, SettingsFound};
 use crate::matching::any_glob;
 use crate::rule::Rule;
-use crate::totals::{Index, host};
+use crate::totals::Index;
 
 /// Time of a thread, ns.
 #[derive(Clone, Default)]
@@ -76,21 +76,11 @@ pub(crate) fn still_stopped(index: &Index<'_>, rule: &Rule) -> Vec<Finding> {
             return None;
         }
         let fill = |text: &str| text.replace("{pid}", &process.pid.to_string());
+        let finding = Finding::of_rule(rule, profile, at, Basis::Limit(SettingsFound { settings }));
         Some(Finding {
-            rule: rule.id.clone(),
-            title: rule.title.clone(),
-            severity: rule.severity,
-            action: rule.action.clone(),
-            pid: process.pid,
-            process: process.title.clone(),
-            host: host(profile, at).to_owned(),
-            pools: Vec::new(),
-            basis: Basis::Limit(SettingsFound { settings }),
-            evidence: Vec::new(),
-            explanation: rule.explanation.clone(),
             advice: fill(&rule.advice),
-            sources: rule.sources.clone(),
             verify: fill(&rule.verify),
+            ..finding
         })
     });
     findings.collect()

@@ -1,13 +1,15 @@
 //! What to do, one item for each action: findings of time and of settings together.
 
-use std::cmp::Reverse;
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
 use indexmap::IndexMap;
 use wcprof_profile::model::Profile;
 use wcprof_text::percent;
+use wcprof_types::Pid;
 
-use crate::finding::{Basis, Finding, TimeShare, by_rank};
-use crate::rule::Severity;
+use crate::finding::{Basis, Finding, TimeShare, by_remedy};
+use crate::rule::{Remedy, Severity};
 use crate::text::{whose, with_interval};
 
 /// An action and why to take it. Not escaped.
@@ -21,46 +23,107 @@ pub struct ToDo {
     pub action: String,
 }
 
-/// Findings as actions, the most to gain first. Of one process, findings with the same action are one: the
-/// setting that doctor found, and the time that it costs.
+/// Findings as actions, in the order of [`by_remedy`], their gains added up. Findings of one host with the same action are one
+/// thing to do: the setting that doctor found and the time that it costs, and what many processes have in common.
+///
+/// What follows from something else ([`Remedy::Nothing`]) is left out where anything is found that can be changed.
 pub fn to_do<'f>(profile: &Profile, findings: impl IntoIterator<Item = &'f Finding>) -> Vec<ToDo> {
-    let mut groups: IndexMap<_, Vec<&Finding>> = IndexMap::new();
+    let mut groups: IndexMap<_, Group<'_>> = IndexMap::new();
     for finding in findings {
-        let key = (finding.pid, &finding.host, &finding.action);
-        groups.entry(key).or_default().push(finding);
+        let group = groups.entry((&finding.host, &finding.action)).or_default();
+        group.findings.push((finding, finding.gain(profile)));
     }
-    let mut groups: Vec<Vec<&Finding>> = groups.into_values().collect();
-    for group in &mut groups {
-        group.sort_by(|a, b| by_rank(b.rank(), a.rank()));
+    let mut groups: Vec<Group<'_>> = groups.into_values().collect();
+    let is_cause = |group: &Group<'_>| {
+        group.findings.iter().any(|(finding, _)| {
+            finding.remedy <= Remedy::Setting && finding.severity >= Severity::Medium
+        })
+    };
+    if groups.iter().any(is_cause) {
+        let follows = |group: &Group<'_>| {
+            let mut findings = group.findings.iter();
+            findings.all(|(finding, _)| finding.remedy == Remedy::Nothing)
+        };
+        groups.retain(|group| !follows(group));
     }
-    let severity = |group: &[&Finding]| group.iter().map(|f| f.severity).max();
-    groups.sort_by(|a, b| {
-        Reverse(severity(a))
-            .cmp(&Reverse(severity(b)))
-            .then(by_rank(b[0].rank(), a[0].rank()))
-    });
-    let items = groups.iter().map(|group| ToDo {
-        severity: severity(group).unwrap_or(Severity::Info),
-        why: why(profile, group),
-        action: group[0].action.clone(),
+    groups.iter_mut().for_each(Group::settle);
+    groups.sort_by(|a, b| by_remedy((a.findings[0].0, a.gain), (b.findings[0].0, b.gain)));
+    let items = groups.iter().map(|group| {
+        let findings: Vec<&Finding> = group.findings.iter().map(|(finding, _)| *finding).collect();
+        ToDo {
+            severity: findings
+                .iter()
+                .map(|f| f.severity)
+                .max()
+                .unwrap_or(Severity::Info),
+            why: why(profile, &findings),
+            action: findings[0].action.clone(),
+        }
     });
     items.collect()
 }
 
-/// `Memory comes from libc's malloc: 16.3 % (12.1 to 20.9) of osd.0's on-CPU time`.
+/// Findings with one action.
+#[derive(Default)]
+struct Group<'f> {
+    /// With what each gives back; never empty.
+    findings: Vec<(&'f Finding, f64)>,
+    /// What they give back together.
+    gain: f64,
+}
+
+impl Group<'_> {
+    /// Puts the finding that says most first: a limit before its symptom, and time before the setting that it is spent for. The
+    /// gain of a process is that of its time, where some is counted, and else that of its settings.
+    fn settle(&mut self) {
+        let order = |finding: &Finding| match finding.basis {
+            Basis::Limit(_) => 0,
+            Basis::Time(_) | Basis::Unlike(_) => 1,
+            Basis::Setting(_) => 2,
+        };
+        self.findings.sort_by(|a, b| {
+            let by_basis = order(a.0).cmp(&order(b.0));
+            by_basis.then_with(|| by_remedy(*a, *b))
+        });
+        let mut by_process: BTreeMap<Pid, (bool, f64)> = BTreeMap::new();
+        for (finding, gain) in &self.findings {
+            let is_timed = matches!(finding.basis, Basis::Time(_) | Basis::Unlike(_));
+            let known = by_process.entry(finding.pid).or_insert((is_timed, 0.0));
+            match known.0.cmp(&is_timed) {
+                Ordering::Less => *known = (is_timed, *gain),
+                Ordering::Equal => known.1 += gain,
+                Ordering::Greater => {}
+            }
+        }
+        self.gain = by_process.into_values().map(|(_, gain)| gain).sum();
+    }
+}
+
+/// What the first screen says of why threads wait for a CPU, by the finding with most of the waiting.
+pub fn cpu_wait_fact(findings: &[Finding]) -> Option<&str> {
+    let waited = |finding: &&Finding| match &finding.basis {
+        Basis::Time(share) => share.matched_ns,
+        _ => 0,
+    };
+    let told = findings.iter().filter(|finding| finding.fact.is_some());
+    told.max_by_key(waited)?.fact.as_deref()
+}
+
+/// `osd.0 and 2 others: Memory comes from libc's malloc: 16.3 % (12.1 to 20.9) of osd.0's on-CPU time`. Of a profile of one process
+/// without the process.
 fn why(profile: &Profile, group: &[&Finding]) -> String {
     let first = group[0];
-    let process = &first.process;
     let prefix = match profile.processes.len() {
         0 | 1 => String::new(),
-        _ => format!("{process}: "),
+        _ => format!("{}: ", subjects(profile, group)),
     };
     let title = &first.title;
-    let also: Vec<&str> = group[1..]
+    let mut also: Vec<&str> = group[1..]
         .iter()
-        .filter(|f| f.rule == first.rule)
+        .filter(|f| f.rule == first.rule && f.pid == first.pid)
         .flat_map(|f| f.pools.iter().map(String::as_str))
         .collect();
+    also.dedup();
     let also = match also.as_slice() {
         [] => String::new(),
         pools => format!("; also {}", pools.join(", ")),
@@ -82,6 +145,30 @@ fn why(profile: &Profile, group: &[&Finding]) -> String {
             let cost = cost.map_or_else(String::new, |cost| format!("; they wait {cost}"));
             format!("{prefix}{title}{setting}{cost}")
         }
+    }
+}
+
+/// `osd.0`, `osd.0 and lab`, `postgres (pid 17) and 7 others`: the processes of findings, the first one's first.
+fn subjects(profile: &Profile, group: &[&Finding]) -> String {
+    let mut subjects: Vec<(Pid, &str)> = Vec::new();
+    for finding in group {
+        let subject = (finding.pid, finding.process.as_str());
+        if !subjects.contains(&subject) {
+            subjects.push(subject);
+        }
+    }
+    let name = |(pid, title): &(Pid, &str)| {
+        let like = profile.processes.iter().filter(|one| one.title == *title);
+        match like.count() {
+            0 | 1 => (*title).to_owned(),
+            _ => format!("{title} (pid {pid})"),
+        }
+    };
+    match subjects.as_slice() {
+        [] => String::new(),
+        [one] => name(one),
+        [one, other] => format!("{} and {}", name(one), name(other)),
+        [one, others @ ..] => format!("{} and {} others", name(one), others.len()),
     }
 }
 

@@ -129,12 +129,6 @@ impl<'p> Index<'p> {
         pools.filter(|pools| !pools.is_empty()).collect()
     }
 
-    /// What a user calls a pool's process.
-    pub(crate) fn process_title(&self, pool: &Pool) -> &str {
-        let process = self.profile.processes.get(pool.process);
-        process.map_or_else(|| self.process_comm(pool), |process| &process.title)
-    }
-
     /// The name of a pool's process; empty when the pool has no thread.
     fn process_comm(&self, pool: &Pool) -> &str {
         let thread = pool.threads.first();

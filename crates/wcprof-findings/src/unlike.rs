@@ -13,7 +13,7 @@ use crate::finding::{Basis, Comparison, Evidence, EvidenceLine, Finding};
 use crate::matching::any_glob;
 use crate::rule::{Kind, Rule};
 use crate::rule_set::RuleSet;
-use crate::totals::{Index, host};
+use crate::totals::Index;
 
 /// Members from which on one can be called unlike the others.
 pub const MIN_LIKE: usize = 5;
@@ -144,7 +144,6 @@ pub(crate) fn unlike(index: &Index<'_>, rule: &Rule, fleets: &[Fleet]) -> Vec<Fi
 
 fn finding(index: &Index<'_>, rule: &Rule, fleet: &Fleet, outlier: Outlier) -> Option<Finding> {
     let member = fleet.members.get(outlier.member)?;
-    let process = index.profile.processes.get(member.process)?;
     let lines = outlier.figures.iter().map(|(_, one)| {
         let name = format!("{}: {}", what(&one.figure), comparison_text(one));
         EvidenceLine::new(name, one.difference_ns, one.non_idle_ns)
@@ -159,21 +158,12 @@ fn finding(index: &Index<'_>, rule: &Rule, fleet: &Fleet, outlier: Outlier) -> O
         ),
         false => (title(&first, "processes"), Vec::new()),
     };
+    let basis = Basis::Unlike(first);
     Some(Finding {
-        rule: rule.id.clone(),
         title,
-        severity: rule.severity,
-        action: rule.action.clone(),
-        pid: process.pid,
-        process: process.title.clone(),
-        host: host(index.profile, member.process).to_owned(),
         pools,
-        basis: Basis::Unlike(first),
         evidence: vec![evidence],
-        explanation: rule.explanation.clone(),
-        advice: rule.advice.clone(),
-        sources: rule.sources.clone(),
-        verify: rule.verify.clone(),
+        ..Finding::of_rule(rule, index.profile, member.process, basis)
     })
 }
 

@@ -1,6 +1,8 @@
 //! The first screen: cores and threads at a time by pool, what to do, where CPU time goes, where threads
 //! wait.
 
+use std::ops::RangeInclusive;
+
 use wcprof_findings::ToDo;
 use wcprof_profile::model::{Profile, State};
 use wcprof_profile::{CategoryTime, counted_by_class, vm_exits};
@@ -16,12 +18,10 @@ use crate::spans::{Line, Style, heading, plain, render};
 
 /// Lines of the screen; `attach` adds four.
 const MAX_SCREEN: usize = 36;
-/// Pools with a line of their own.
-const MAX_POOLS: usize = 5;
 /// Things to do.
-const MAX_TO_DO: usize = 6;
-/// Lines of the other sections.
-const MAX_LINES: usize = 4;
+const MAX_TO_DO: usize = 8;
+/// Lines of the tables of where CPU goes and where threads wait, and one less than those of pools: as many as what is to do leaves room for.
+const LINES: RangeInclusive<usize> = 2..=4;
 /// Cells of the longest bar.
 const BAR: usize = 16;
 /// Columns of a pool's name.
@@ -44,6 +44,8 @@ pub struct Answers {
     pub to_do: Vec<ToDo>,
     /// Shares of which it is not known whether they are above a threshold.
     pub n_undecided: usize,
+    /// Why threads wait for a CPU, where that is a fact and nothing to change.
+    pub cpu_wait: Option<String>,
 }
 
 /// The first screen of a profile.
@@ -67,8 +69,21 @@ impl Overview<'_> {
         for text in headline.warnings().into_iter().chain([headline.quality()]) {
             quality.extend(self.wrapped(&text));
         }
-        let before = [self.head(&headline), self.pools()].concat();
-        let behind = [self.cpu(), self.waits(), quality].concat();
+        let head = self.head(&headline);
+        let tables = |n: usize| {
+            let before = [head.clone(), self.pools(n + 1)].concat();
+            (
+                before,
+                [self.cpu(n), self.waits(n), quality.clone()].concat(),
+            )
+        };
+        let room = |(before, behind): &(Vec<Line>, Vec<Line>)| {
+            MAX_SCREEN.saturating_sub(before.len() + behind.len())
+        };
+        let wanted = self.to_do(usize::MAX).len();
+        let sizes = LINES.rev().map(tables);
+        let fitting = sizes.clone().find(|tables| room(tables) >= wanted);
+        let (before, behind) = fitting.or_else(|| sizes.last()).unwrap_or_default();
         let room = MAX_SCREEN.saturating_sub(before.len() + behind.len());
         let lines = [before, self.to_do(room), behind].concat();
         render(&lines, self.width, self.color)
@@ -76,7 +91,8 @@ impl Overview<'_> {
 
     /// What to do, where CPU time goes and where threads wait, without the rest of the screen.
     pub fn answers_text(&self) -> String {
-        let lines = [self.to_do(usize::MAX), self.cpu(), self.waits()].concat();
+        let n = *LINES.end();
+        let lines = [self.to_do(usize::MAX), self.cpu(n), self.waits(n)].concat();
         render(&lines, self.width, self.color)
     }
 
@@ -125,8 +141,11 @@ impl Overview<'_> {
             self.at_a_time(sum.fold(0, u64::saturating_add))
         };
         let mut shares = vec![format!("uses {:.2} cores", of(COLUMNS[0].1))];
+        let fact = self.answers.cpu_wait.as_deref();
+        let fact = fact.map_or_else(String::new, |fact| format!(", while {}", terminal_name(fact)));
+        let cpu_wait = format!("waits for a CPU: {{}} threads{fact}");
         for (what, states) in [
-            ("waits for a CPU: {} threads", COLUMNS[1].1),
+            (cpu_wait.as_str(), COLUMNS[1].1),
             ("for locks {}", &[State::Lock][..]),
             ("for the disk {}", &[State::Disk]),
             ("for the network {}", &[State::Net]),
@@ -155,8 +174,9 @@ impl Overview<'_> {
         lines
     }
 
-    fn pools(&self) -> Vec<Line> {
-        let (pools, n_others, others_at_a_time) = busiest_pools(self.profile, MAX_POOLS);
+    /// At most `n` pools with a line of their own.
+    fn pools(&self, n: usize) -> Vec<Line> {
+        let (pools, n_others, others_at_a_time) = busiest_pools(self.profile, n);
         let most = pools.first().map_or(1, |pool| pool.busy().max(1));
         let head = COLUMNS.map(|(name, _)| format!(" {name:>8}")).concat();
         let head = format!("{:<NAME$} {:>5}{head}   (threads at a time)", "pool", "thr");
@@ -227,8 +247,8 @@ impl Overview<'_> {
         lines
     }
 
-    fn cpu(&self) -> Vec<Line> {
-        let kinds = kinds_of_work(&self.answers.categories, MAX_LINES);
+    fn cpu(&self, n: usize) -> Vec<Line> {
+        let kinds = kinds_of_work(&self.answers.categories, n);
         if kinds.is_empty() {
             return Vec::new();
         }
@@ -250,12 +270,12 @@ impl Overview<'_> {
         head.into_iter().chain(lines).collect()
     }
 
-    fn waits(&self) -> Vec<Line> {
+    fn waits(&self, n: usize) -> Vec<Line> {
         let sites = wait_sites(self.profile);
         if sites.is_empty() {
             return Vec::new();
         }
-        let lines = sites.iter().take(MAX_LINES).map(|site| {
+        let lines = sites.iter().take(n).map(|site| {
             let holder = site.holder.as_deref().unwrap_or_default();
             vec![
                 (Style::Plain, format!("{:>9}  ", duration(site.weight))),

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::path::Path;
 
 use indexmap::IndexMap;
-use wcprof_findings::{Hotspots, MIN_LIKE, RuleSet, hotspots, to_do};
+use wcprof_findings::{Hotspots, MIN_LIKE, RuleSet, cpu_wait_fact, hotspots, to_do};
 use wcprof_profile::model::{Profile, Row};
 use wcprof_profile::{
     Categories, Cores, GroupBy, Rules, Trees, View, cores, counted_by_class, cpu_by_category,
@@ -35,6 +35,7 @@ pub(crate) fn answers(
         categories: cpu_by_category(profile, categories),
         to_do: to_do(profile, found.findings.iter().chain(&settings)),
         n_undecided: found.undecided.len(),
+        cpu_wait: cpu_wait_fact(&found.findings).map(str::to_owned),
     }
 }
 

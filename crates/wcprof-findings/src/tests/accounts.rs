@@ -24,7 +24,7 @@ fn profile(on_cpu: u64, runnable: u64) -> Profile {
         b.row(t, State::Runnable, runnable, &["qemu!run"]);
     }
     let mut profile = b.build();
-    profile.processes.push(process(100, "vm1", "node1"));
+    profile.processes = vec![process(100, "vm1", "node1")];
     profile.processes[0].recorded_ns = DURATION_NS;
     profile
 }

@@ -48,7 +48,7 @@ impl Builder {
                 recorded_ns: n_ticks * TICK_NS,
                 ..TimeAxis::default()
             },
-            processes: Vec::new(),
+            processes: vec![super::format::process(100, "ceph-osd", "node1")],
             modules: Vec::new(),
             functions: Vec::new(),
             stacks: Vec::new(),

@@ -18,7 +18,7 @@ fn finding(pool: &str, counter: &str) -> String {
         count: 1000,
         time_ns: 8_000_000_000,
     };
-    profile.processes.push(ProfileProcess {
+    profile.processes[0] = ProfileProcess {
         pid: Pid(100),
         comm: "ceph-osd".into(),
         cgroup: String::new(),
@@ -35,7 +35,7 @@ fn finding(pool: &str, counter: &str) -> String {
             covered_ns: DURATION_NS,
             ..ProcessCounters::default()
         },
-    });
+    };
     let found = hotspots(&profile, &RuleSet::builtin().unwrap(), &[]);
     let fsync = found.findings.iter().find(|f| f.rule == "fsync").unwrap();
     render_finding(fsync, 120)

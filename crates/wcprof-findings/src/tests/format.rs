@@ -9,8 +9,8 @@ use wcprof_types::{Pid, StackEnd};
 
 use super::builder::Builder;
 use crate::{
-    Basis, Finding, RuleSet, Setting, SettingsFound, hotspots, render_rules, render_text, to_do,
-    to_json,
+    Basis, Finding, Remedy, RuleSet, Setting, SettingsFound, Severity, cpu_wait_fact, hotspots,
+    render_rules, render_text, to_do, to_json,
 };
 
 fn check_golden(name: &str, actual: &str) {
@@ -167,8 +167,47 @@ fn what_to_do() {
     assert!(
         lines(&profile)
             .lines()
-            .all(|line| line.contains(" ceph-osd: "))
+            .all(|line| line.contains(" ceph-osd"))
     );
+}
+
+/// Check that what many processes have in common is one thing to do, and that what follows from something else is none where
+/// anything can be changed.
+#[test]
+fn causes_before_symptoms() {
+    let mut profile = osd();
+    profile.processes.push(process(7, "osd.1", "node1"));
+    let found = hotspots(&profile, &RuleSet::builtin().unwrap(), &[]).findings;
+    let of_rule = |rule: &str| found.iter().find(|one| one.rule == rule).unwrap();
+    let malloc = of_rule("libc-malloc");
+    let like = |pid: i32, process: &str| Finding {
+        pid: Pid(pid),
+        process: process.to_owned(),
+        ..malloc.clone()
+    };
+    let starved = |pid: i32| Finding {
+        action: "fewer other processes".to_owned(),
+        remedy: Remedy::Nothing,
+        severity: Severity::High,
+        fact: Some(format!("others use {pid}")),
+        ..like(pid, "osd")
+    };
+    let both = [malloc.clone(), like(7, "osd.1"), starved(7), starved(100)];
+    let items = to_do(&profile, &both);
+    assert_eq!(items.len(), 1, "{items:?}");
+    let start = "ceph-osd and osd.1: Memory comes from libc's malloc";
+    assert!(items[0].why.starts_with(start), "{items:?}");
+    let three = [malloc.clone(), like(7, "osd.1"), like(8, "osd.2")];
+    let start = "ceph-osd and 2 others: Memory";
+    assert!(to_do(&profile, &three)[0].why.starts_with(start));
+    // Once for all processes.
+    let items = to_do(&profile, &[starved(7), starved(100)]);
+    assert_eq!(items.len(), 1, "{items:?}");
+    let alone = [starved(7)];
+    assert_eq!(cpu_wait_fact(&alone), Some("others use 7"));
+    // A lock, which needs other code, does not explain it.
+    let items = to_do(&profile, &[of_rule("lock-contention").clone(), starved(7)]);
+    assert_eq!(items.len(), 2, "{items:?}");
 }
 
 /// Check that processes of two hosts with the same pid are told apart by their hosts, in findings too that

@@ -274,7 +274,7 @@ fn no_false_alarms() {
         // Its four clients update the same few rows.
         (
             "postgres-load",
-            &["run-queue-delay", "lock-contention"],
+            &["lock-contention", "run-queue-delay"],
             NONE,
         ),
     ] {
