@@ -17,6 +17,9 @@ use wcprof_testkit::{
     has_capability, skip, text, wait_until, wcprof,
 };
 
+/// Between two ticks, ns.
+const TICK_NS: u64 = 1_000_000_000 / 99;
+
 /// Begin to record into numbered files beside `trace`, and wait until it runs.
 fn start(attach: &Attach, trace: &Path, flags: &[&str]) -> Said {
     run(attach.command(trace).args(flags))
@@ -121,7 +124,7 @@ pub(crate) fn signals(engine: Engine) {
         // It never runs, and its time lacks nothing at either end.
         assert!(waiter.start.0 < 20_000_000, "{waiter:?}");
         let missing = length.saturating_sub(waiter.end.0);
-        assert!(missing <= 1_000, "{missing} ns of {waiter:?}");
+        assert!(missing <= TICK_NS, "{missing} ns of {waiter:?}");
         let n_ticks = tables.stats.n_ticks;
         assert!((1..=210).contains(&n_ticks), "{n_ticks} ticks in 2 s");
     }

@@ -110,7 +110,8 @@ pub(crate) fn ends_soon(engine: Engine) {
     // Opening an engine takes some tenths of a second: the target ends before, meanwhile, and after it.
     for tenths in 0..12 {
         let seconds = format!("{}.{}", tenths / 10, tenths % 10);
-        let target = RemoteProcess::start_command(Command::new("sleep").arg(&seconds));
+        let script = format!("echo READY; sleep {seconds}; :");
+        let target = RemoteProcess::start_command(Command::new("sh").args(["-c", &script]));
         let (child, folder) = Attach::new(engine, target.pid()).seconds(5.0).spawn();
         let output = child.wait_with_output().expect("wcprof ends");
         let trace = trace_in(&folder);

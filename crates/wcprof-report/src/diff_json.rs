@@ -26,7 +26,7 @@ pub fn diff_json(diff: &ProfileDiff, out: &mut impl Write) -> io::Result<()> {
         "version": DIFF_JSON_VERSION,
         "unit": diff.unit,
         "level": diff.level,
-        "n_tested": diff.n_tested,
+        "n_tested": diff.n_tested(),
         "n_significant": diff.n_significant(),
         "warnings": diff.warnings.iter().map(diff_warning).collect::<Vec<_>>(),
         "before": before,

@@ -2,7 +2,9 @@
 
 use std::io::{self, Write};
 
-use wcprof_profile::diff::{Line, LineName, ProfileDiff, Table, TableKind, Unit, Value, Warning};
+use wcprof_profile::diff::{
+    Line, LineName, ProfileDiff, Side, Table, TableKind, Unit, Value, Warning,
+};
 use wcprof_text::{and_more, count, cut, duration, terminal_name};
 
 use crate::headline::recorded_by;
@@ -84,10 +86,86 @@ pub(crate) fn summary(diff: &ProfileDiff) -> Vec<String> {
     let changed = format!(
         "{} of {} changed significantly (*): family-wise error rate {} %",
         diff.n_significant(),
-        count(diff.n_tested, "tested line"),
+        count(diff.n_tested(), "tested line"),
         100.0 * diff.level,
     );
-    sides.chain(warnings).chain([changed]).collect()
+    let verdict = verdict(diff).into_iter();
+    verdict
+        .chain(sides)
+        .chain(warnings)
+        .chain([changed])
+        .collect()
+}
+
+/// What changed most, in a sentence: operations a second, CPU time, and the pool, state and function with the largest
+/// significant change; escaped for a terminal. `None` where nothing is tested.
+fn verdict(diff: &ProfileDiff) -> Option<String> {
+    if diff.n_tested() == 0 {
+        return None;
+    }
+    let lines = |kind: TableKind| {
+        let tables = diff.tables.iter().filter(move |table| table.kind == kind);
+        tables.flat_map(|table| &table.lines)
+    };
+    let [before, after] = &diff.sides;
+    let rate = |side: &Side| Some(side.n_ops? / (side.duration_ns.max(1) as f64 / 1e9));
+    let rates = rate(before).zip(rate(after));
+    let rates = rates.map(|(before, after)| {
+        let ratio = after / before.max(f64::MIN_POSITIVE);
+        format!("{ratio:.2} times as many operations a second")
+    });
+    let cpu = [0, 1].map(|side| {
+        let of_side = lines(TableKind::Class).map(|line| line.values[side].per_unit);
+        of_side.sum::<f64>()
+    });
+    let cpu = match diff.unit {
+        Unit::Operation => {
+            let [before, after] = cpu.map(|ns| duration(ns.round() as u64));
+            format!("CPU time an operation {before} -> {after}{}", percents(cpu))
+        }
+        Unit::Second => {
+            let [before, after] = cpu.map(|ns| ns / 1e9);
+            format!("CPU {before:.2} -> {after:.2} cores{}", percents(cpu))
+        }
+    };
+    let largest = |kind: TableKind, is_one: fn(&Line) -> bool| {
+        let lines = lines(kind).filter(|line| line.is_significant() && is_one(line));
+        let largest = lines.max_by(|a, b| a.difference().abs().total_cmp(&b.difference().abs()))?;
+        let [before, after, ..] = figures(diff, kind, largest);
+        let name = terminal_name(&line_name(&largest.name)).into_owned();
+        let text = match relative(&largest.values[0], &largest.values[1]).as_str() {
+            "(new)" => format!("{name} is new ({after})"),
+            "(gone)" => format!("{name} is gone ({before})"),
+            _ => format!("{name} {before} -> {after}"),
+        };
+        Some(text)
+    };
+    let of_state = |line: &Line| matches!(line.name, LineName::Pool { state: Some(_), .. });
+    // What came or went as a whole says more than what grew.
+    let came_or_went = |line: &Line| {
+        let relative = relative(&line.values[0], &line.values[1]);
+        ["(new)", "(gone)"].contains(&relative.as_str())
+    };
+    let function = largest(TableKind::FunctionTotal, came_or_went);
+    let changes = [
+        largest(TableKind::Pool, of_state),
+        function.or_else(|| largest(TableKind::FunctionSelf, |_| true)),
+    ];
+    let changes: Vec<String> = changes.into_iter().flatten().collect();
+    let changes = match changes.as_slice() {
+        [] => "no line changed significantly".to_owned(),
+        changes => format!("most of all {}", changes.join("; ")),
+    };
+    let parts: Vec<String> = rates.into_iter().chain([cpu, changes]).collect();
+    Some(parts.join("; "))
+}
+
+/// ` (-29 %)`, or nothing where there is nothing to compare with.
+fn percents([before, after]: [f64; 2]) -> String {
+    match before > 0.0 {
+        true => format!(" ({:+.0} %)", 100.0 * (after / before - 1.0)),
+        false => String::new(),
+    }
 }
 
 /// What a table is about, and the unit of its figures.
@@ -95,7 +173,7 @@ pub(crate) fn table_heading(diff: &ProfileDiff, kind: TableKind) -> String {
     let unit = match (diff.unit, kind) {
         (Unit::Operation, _) => "time per operation",
         (Unit::Second, TableKind::Class) => "cores",
-        (Unit::Second, _) => "% of wall-clock time (100 %: one thread all the time)",
+        (Unit::Second, _) => "threads at a time",
     };
     let what = match kind {
         TableKind::Class => "CPU by daemon class",
@@ -164,8 +242,7 @@ fn write_line(
 pub(crate) fn figures(diff: &ProfileDiff, kind: TableKind, line: &Line) -> [String; 5] {
     let number = |ns: f64| match (diff.unit, kind) {
         (Unit::Operation, _) => duration(ns.round() as u64),
-        (Unit::Second, TableKind::Class) => format!("{:.3}", ns / 1e9),
-        (Unit::Second, _) => format!("{:.2}", ns / 1e7),
+        (Unit::Second, _) => format!("{:.3}", ns / 1e9),
     };
     let signed = |value: f64| {
         let sign = if value < 0.0 { "-" } else { "+" };
@@ -176,7 +253,7 @@ pub(crate) fn figures(diff: &ProfileDiff, kind: TableKind, line: &Line) -> [Stri
     let is_why = |w: &Warning| matches!(w, Warning::NoTime(_) | Warning::TooShort(_));
     let interval = match line.change {
         Some(change) => format!("{} .. {}", signed(change.low), signed(change.high)),
-        None if diff.n_tested == 0 && diff.warnings.iter().any(is_why) => "not tested".to_owned(),
+        None if diff.n_tested() == 0 && diff.warnings.iter().any(is_why) => "not tested".to_owned(),
         None => "too few samples".to_owned(),
     };
     [
@@ -188,11 +265,14 @@ pub(crate) fn figures(diff: &ProfileDiff, kind: TableKind, line: &Line) -> [Stri
     ]
 }
 
+/// A value of which less than this part was there on the other side is new or gone: a ratio of so little says nothing.
+const NEXT_TO_NOTHING: f64 = 0.01;
+
 /// The change in percent of the value before.
 fn relative(before: &Value, after: &Value) -> String {
     match after.per_unit / before.per_unit {
-        _ if before.per_unit <= 0.0 => "(new)".to_owned(),
-        _ if after.per_unit <= 0.0 => "(gone)".to_owned(),
+        _ if before.per_unit <= NEXT_TO_NOTHING * after.per_unit => "(new)".to_owned(),
+        ratio if ratio <= NEXT_TO_NOTHING => "(gone)".to_owned(),
         ratio if ratio >= 10.0 => format!("(x{ratio:.0})"),
         ratio => format!("({:+.0} %)", 100.0 * (ratio - 1.0)),
     }

@@ -142,7 +142,9 @@ impl Overview<'_> {
         };
         let mut shares = vec![format!("uses {:.2} cores", of(COLUMNS[0].1))];
         let fact = self.answers.cpu_wait.as_deref();
-        let fact = fact.map_or_else(String::new, |fact| format!(", while {}", terminal_name(fact)));
+        let fact = fact.map_or_else(String::new, |fact| {
+            format!(", while {}", terminal_name(fact))
+        });
         let cpu_wait = format!("waits for a CPU: {{}} threads{fact}");
         for (what, states) in [
             (cpu_wait.as_str(), COLUMNS[1].1),

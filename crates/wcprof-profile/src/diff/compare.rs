@@ -40,7 +40,7 @@ pub fn diff(before: &Profile, after: &Profile, options: &DiffOptions<'_>) -> Pro
         view: &options.view,
     };
     let mut tables = TableKind::ALL.map(|kind| comparison.table(kind)).to_vec();
-    let n_tested = mark_significant(&mut tables);
+    mark_significant(&mut tables);
     for table in &mut tables {
         sort(&mut table.lines);
     }
@@ -53,7 +53,6 @@ pub fn diff(before: &Profile, after: &Profile, options: &DiffOptions<'_>) -> Pro
         warnings,
         tables,
         level: LEVEL,
-        n_tested,
         stacks: comparison.stacks(),
     }
 }
@@ -208,8 +207,8 @@ impl Comparison<'_> {
 
 /// Holm's procedure over all lines of all tables: whatever depends on what, the chance of calling
 /// any unchanged line significant is at most the level. Lines that are the same time, such as those of a
-/// function and of its only caller, are one test. Gives how many were made.
-fn mark_significant(tables: &mut [Table]) -> usize {
+/// function and of its only caller, are one test.
+fn mark_significant(tables: &mut [Table]) {
     let mut tested: Vec<&mut Change> = tables
         .iter_mut()
         .flat_map(|table| &mut table.lines)
@@ -228,7 +227,6 @@ fn mark_significant(tables: &mut [Table]) -> usize {
         }
         same.iter_mut().for_each(|change| change.significant = true);
     }
-    n
 }
 
 fn sort(lines: &mut [Line]) {

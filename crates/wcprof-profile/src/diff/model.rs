@@ -241,14 +241,18 @@ pub struct ProfileDiff {
     pub tables: Vec<Table>,
     /// Chance that any line at all is called significant if nothing changed.
     pub level: f64,
-    /// Lines that were tested, in all tables.
-    pub n_tested: usize,
     /// All stacks, by pool and name, below the limit too.
     pub stacks: Vec<StackPair>,
 }
 
 impl ProfileDiff {
-    /// Lines that changed significantly, in all tables.
+    /// Lines that were tested, in all tables.
+    pub fn n_tested(&self) -> usize {
+        let lines = self.tables.iter().flat_map(|t| &t.lines);
+        lines.filter(|line| line.change.is_some()).count()
+    }
+
+    /// Those of them that changed significantly.
     pub fn n_significant(&self) -> usize {
         let lines = self.tables.iter().flat_map(|t| &t.lines);
         lines.filter(|line| line.is_significant()).count()

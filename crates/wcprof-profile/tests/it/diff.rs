@@ -140,11 +140,35 @@ fn false_positives(seed: u64, pairs: usize, seconds: u64) -> (usize, usize) {
             let before = record(seconds, &mut random, load(0.3));
             let after = record(seconds, &mut random, load(0.3));
             let found = diff(&before, &after, &options());
-            n_tested += found.n_tested;
+            n_tested += found.n_tested();
             found.n_significant() > 0
         })
         .count();
     (n, n_tested / pairs)
+}
+
+/// Check that of pairs of recordings of loads that differ by chance no more lines are significant than are tested, also
+/// where functions have one caller, so that lines are the same time.
+#[test]
+fn tested_lines() {
+    let mut random = Random::new(7);
+    let mut n_marked = 0;
+    for _ in 0..100 {
+        let part = |random: &mut Random| 0.1 + 0.8 * random.unit();
+        let (one, other) = (part(&mut random), part(&mut random));
+        let before = record(30, &mut random, load(one));
+        let after = record(30, &mut random, load(other));
+        let found = diff(&before, &after, &options());
+        let lines = found.tables.iter().flat_map(|table| &table.lines);
+        let n_intervals = lines.filter(|line| line.change.is_some()).count();
+        assert_eq!(found.n_tested(), n_intervals);
+        assert!(found.n_significant() <= n_intervals);
+        n_marked += usize::from(found.n_significant() > 0);
+    }
+    assert!(
+        n_marked > 10,
+        "something changed in {n_marked} of 100 pairs"
+    );
 }
 
 /// Check that of 300 pairs of recordings of the same load at most 5 % show any significant line,
@@ -339,13 +363,13 @@ fn warnings() {
     let found = diff(&before, &short, &options());
     assert!(found.warnings.contains(&Warning::TooShort([false, true])));
     assert!(found.warnings.contains(&Warning::Nothing([false, true])));
-    assert_eq!(found.n_tested, 0);
+    assert_eq!(found.n_tested(), 0);
 
     let mut imported = before.clone();
     imported.header.rate_hz = 0;
     let found = diff(&before, &imported, &options());
     assert_eq!(found.warnings, [Warning::NoTime([false, true])]);
-    assert_eq!(found.n_tested, 0);
+    assert_eq!(found.n_tested(), 0);
 }
 
 /// Check that a pool is matched although one recording has one of its threads alone, and that
