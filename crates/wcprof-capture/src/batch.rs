@@ -29,8 +29,6 @@ pub enum TargetEnd {
 pub struct TickBatch {
     /// `CLOCK_MONOTONIC`, ns, when the last tick began.
     pub time: u64,
-    /// All time of each thread up to the last tick is in it and in the batches before, also of threads that go on waiting.
-    pub is_settled: bool,
     /// Processes that joined, in the order of their ids; those that the recording began with are
     /// not among them.
     pub joined: Vec<(TargetId, Arc<Target>)>,
@@ -91,6 +89,8 @@ pub struct TickCounts {
     pub n_locks_skipped: u64,
     /// Children of targets that could not be recorded.
     pub n_left_out: u64,
+    /// All time of each thread up to the last tick is in this batch and in those before, also of threads that go on waiting.
+    pub is_settled: bool,
     /// The rate from now on, when it changed.
     pub new_rate_hz: Option<u32>,
 }

@@ -55,6 +55,8 @@ pub struct Recorded<S = TraceWriter<File>> {
     pub stats: Stats,
     /// The trace's time 0, `CLOCK_MONOTONIC` ns.
     pub begin: u64,
+    /// No time of any thread is in the trace.
+    pub is_empty: bool,
     /// Modules that stacks could not be unwound through.
     pub problems: Vec<ModuleProblem>,
     /// Files of its modules, for their names.
@@ -227,7 +229,6 @@ impl<S: TraceSink> Recorder<S> {
     /// Takes one batch. The CPU time that it takes is a part of what the sampler keeps to its budget.
     pub fn batch(&mut self, batch: &TickBatch) -> Result<(), TraceError> {
         let before = work_cpu_ns();
-        self.is_settled = batch.is_settled;
         let taken = self.take_batch(batch);
         add_recording_cpu(work_cpu_ns().saturating_sub(before));
         taken
@@ -435,6 +436,7 @@ impl<S: TraceSink> Recorder<S> {
         Recorded {
             stats,
             begin: self.clock.begin.unwrap_or(0),
+            is_empty: self.totals.state_ns == [0; 3],
             problems,
             files: self.files(),
             unmapped: self.stacks.unmapped,
@@ -532,8 +534,10 @@ impl<S: TraceSink> Recorder<S> {
             // Written with the looks.
             n_locks_skipped: _,
             n_left_out,
+            is_settled,
             new_rate_hz,
         } = batch.counts;
+        self.is_settled = is_settled;
         self.totals.n_left_out += n_left_out;
         let stats = &mut self.totals.stats;
         stats.duration = now;

@@ -81,9 +81,9 @@ impl Overview<'_> {
             MAX_SCREEN.saturating_sub(before.len() + behind.len())
         };
         let wanted = self.to_do(usize::MAX).len();
-        let sizes = LINES.rev().map(tables);
+        let mut sizes = LINES.rev().map(tables);
         let fitting = sizes.clone().find(|tables| room(tables) >= wanted);
-        let (before, behind) = fitting.or_else(|| sizes.last()).unwrap_or_default();
+        let (before, behind) = fitting.or_else(|| sizes.next_back()).unwrap_or_default();
         let room = MAX_SCREEN.saturating_sub(before.len() + behind.len());
         let lines = [before, self.to_do(room), behind].concat();
         render(&lines, self.width, self.color)

@@ -69,9 +69,8 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
         args.sampling.max_cpu,
     );
     let session = record(&options, ahead, || create(args, &options.trace))?;
-    let stats = &session.recorded.stats;
-    if session.loss.is_none() && stats.n_observations == 0 && stats.end_reason.starts_with("target")
-    {
+    let has_ended = session.recorded.stats.end_reason.starts_with("target");
+    if session.loss.is_none() && session.recorded.is_empty && has_ended {
         return Err(nothing_seen(&session));
     }
     if let Some(remark) = &session.remark {
@@ -124,7 +123,7 @@ fn nothing_seen(session: &Session) -> Failure {
     if is_same_file(session.file.metadata(), fs::metadata(&session.trace)) {
         let _ = fs::remove_file(&session.trace);
     }
-    let error = anyhow::anyhow!("all processes to record ended before a thread of them was seen");
+    let error = anyhow::anyhow!("all processes to record ended before any of their time was seen");
     Failure::new(Exit::NoTarget, error)
         .hint("--children of what starts them, or the agent, records processes from their start on")
 }

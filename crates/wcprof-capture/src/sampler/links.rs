@@ -34,7 +34,7 @@ pub enum SamplingEnd {
 pub enum SamplerRequest {
     /// Later copies of a thread's stack are to have another length.
     Stack(StackRequest),
-    /// All that is known of threads that wait is to be handed on with the next tick, see [`TickBatch::is_settled`].
+    /// All that is known of threads that wait is to be handed on with the next tick, see [`TickCounts::is_settled`](crate::TickCounts::is_settled).
     Settle,
 }
 

@@ -51,7 +51,7 @@ impl Sampler {
         self.threads.seen = tick;
         if self.threads.is_mention_due(tick.time) {
             self.outbox.is_urgent |= self.threads.is_mention_wanted;
-            self.outbox.batch.is_settled = true;
+            self.outbox.batch.counts.is_settled = true;
             self.threads.mention(&mut self.outbox.batch.threads);
             // Names that others changed are noticed then.
             self.snapshots.want_list();

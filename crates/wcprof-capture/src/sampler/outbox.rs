@@ -32,8 +32,8 @@ impl Outbox {
         counts.n_ticks += 1;
         counts.n_late += u64::from(due.late);
         counts.n_missed += due.missed;
+        counts.is_settled = false;
         self.batch.time = due.time;
-        self.batch.is_settled = false;
         self.n_ticks += 1;
     }
 
@@ -77,7 +77,7 @@ impl Outbox {
     fn take_back(&mut self, mut batch: TickBatch) -> Vec<Tid> {
         let lost = batch.threads.iter().map(|tick| tick.tid).collect();
         batch.queued = None;
-        batch.is_settled = false;
+        batch.counts.is_settled = false;
         batch.counts.n_dropped_batches += 1;
         batch.counts.n_lost += batch.timer_samples.len() as u64;
         let unseen = leave_out_processes(&mut batch);

@@ -6,7 +6,7 @@ pub(crate) mod write;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, TrySendError, channel, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -154,7 +154,6 @@ pub(crate) fn record(
     } = *keeping;
     let (ordered, orders) = sync_channel(MAX_WAITING);
     let (looks, looked) = sync_channel(1);
-    let refused = Arc::clone(is_incomplete);
     let triggers = args.trigger.iter().cloned();
     let watches: Vec<Watch> = triggers.map(Watch::new).collect();
     // From here on SIGUSR1 does not end wcprof. Before there is a ring, there is nothing to write.
@@ -172,27 +171,14 @@ pub(crate) fn record(
         keep,
         max_bytes: usize::try_from(args.keep_memory << 20).unwrap_or(usize::MAX),
     };
-    let mut reasons = Vec::new();
+    let mut cutter = Cutter {
+        wanted,
+        reasons: Vec::new(),
+        ordered,
+        refused: Arc::clone(is_incomplete),
+    };
     let running = live::begin(options, ring, looks, move |recorder, time| {
-        let n_known = reasons.len();
-        reasons.extend(wanted.try_iter());
-        if !recorder.is_settled() {
-            if reasons.len() > n_known {
-                recorder.settle();
-            }
-            return also(recorder, time);
-        }
-        for reason in reasons.drain(..) {
-            // Once nobody takes orders any more, the end is near.
-            if let Err(TrySendError::Full((_, reason))) =
-                ordered.try_send((recorder.take_snapshot()?, reason))
-            {
-                refused.store(true, Ordering::Relaxed);
-                message!(
-                    "wcprof: no file is written for {reason}: {MAX_WAITING} others are still being written"
-                );
-            }
-        }
+        cutter.cut(recorder)?;
         also(recorder, time)
     })?;
     let _ = ring_orders.set(order.clone());
@@ -220,6 +206,41 @@ pub(crate) fn record(
         Ok::<_, Failure>((number, ended?))
     })?;
     Ok((number, ended))
+}
+
+/// Takes what the ring holds for each file that is wanted, once it has all time of threads that wait.
+struct Cutter {
+    wanted: Receiver<String>,
+    /// Why files are wanted that are not cut yet.
+    reasons: Vec<String>,
+    ordered: SyncSender<(NamedSnapshot, String)>,
+    /// Set if a file is not written since too many wait.
+    refused: Arc<AtomicBool>,
+}
+
+impl Cutter {
+    fn cut(&mut self, recorder: &mut Recorder<Ring>) -> Result<(), TraceError> {
+        let n_known = self.reasons.len();
+        self.reasons.extend(self.wanted.try_iter());
+        if !recorder.is_settled() {
+            if self.reasons.len() > n_known {
+                recorder.settle();
+            }
+            return Ok(());
+        }
+        for reason in self.reasons.drain(..) {
+            // Once nobody takes orders any more, the end is near.
+            if let Err(TrySendError::Full((_, reason))) =
+                self.ordered.try_send((recorder.take_snapshot()?, reason))
+            {
+                self.refused.store(true, Ordering::Relaxed);
+                message!(
+                    "wcprof: no file is written for {reason}: {MAX_WAITING} others are still being written"
+                );
+            }
+        }
+        Ok(())
+    }
 }
 
 fn print_start(options: &SessionOptions, keep: Duration, args: &AttachArgs, base: &Path) {
