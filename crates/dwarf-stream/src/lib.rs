@@ -38,6 +38,7 @@ pub mod elf;
 mod error;
 mod files;
 mod functions;
+pub mod go;
 mod lines;
 mod lookup;
 mod path;

@@ -15,6 +15,8 @@ pub enum SourceKind {
     Module,
     /// The symbol table in the module's `.gnu_debugdata` (mini debug info).
     MiniDebugInfo,
+    /// The table of functions in a module's own file that a Go program has for its tracebacks.
+    GoFunctions,
     /// A debug file found by build-id.
     BuildIdFile,
     /// A debug file that `.gnu_debuglink` names.
@@ -36,6 +38,7 @@ impl fmt::Display for SourceKind {
         f.write_str(match self {
             Self::Module => "module",
             Self::MiniDebugInfo => "mini debug info (.gnu_debugdata)",
+            Self::GoFunctions => "table of Go's functions (.gopclntab)",
             Self::BuildIdFile => "debug file by build-id",
             Self::Recorded => "names recorded with it",
             Self::DebugDir => "file of that name and build-id",
@@ -157,6 +160,12 @@ impl ModuleReport {
         self.path.starts_with('[') || self.path.starts_with("/memfd:")
     }
 
+    /// Whether it is a Go program whose functions have names by its own table.
+    fn has_go_functions(&self) -> bool {
+        let mut kinds = self.sources.iter().map(|source| source.kind);
+        kinds.any(|kind| kind == SourceKind::GoFunctions)
+    }
+
     /// Why it has frames without names, in a few words; not escaped.
     pub fn why_unresolved(&self) -> &str {
         if self.path == "[anon]" {
@@ -165,6 +174,7 @@ impl ModuleReport {
         match self.problems.first() {
             // A refusal explains more than what is missing for it.
             Some(problem) => &problem.text,
+            None if self.has_go_functions() => "they are not Go's, and no debug file was found",
             None if self.missing_symtab => "it is stripped and no debug file was found",
             None => "its symbol table does not have them",
         }

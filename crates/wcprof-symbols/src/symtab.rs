@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 
 use dwarf_stream::elf::{ElfError, ElfFile, Section, c_string, entries};
+use dwarf_stream::go::{GoFunction, GoFunctions};
 use object::LittleEndian as LE;
 use object::elf::{
     SHN_LORESERVE, SHN_UNDEF, SHN_XINDEX, SHT_DYNSYM, SHT_SYMTAB, STB_GLOBAL, STB_LOCAL, STT_FUNC,
@@ -19,7 +20,7 @@ const MAX_STRINGS: u64 = 512 << 20;
 pub(crate) enum Table {
     /// `.symtab`: all symbols.
     Full,
-    /// `.dynsym`: exported and imported ones.
+    /// `.dynsym`: exported and imported ones. Or those of one language.
     Dynamic,
 }
 
@@ -78,6 +79,33 @@ impl SymbolTable {
             symbols,
             strings,
             which,
+        }))
+    }
+
+    /// The table that a Go program has for its own tracebacks; `Ok(None)` for another program.
+    pub(crate) fn read_go(elf: &ElfFile) -> Result<Option<Self>, ElfError> {
+        let Some(functions) = GoFunctions::read(elf, MAX_TABLE)? else {
+            return Ok(None);
+        };
+        let symbol = |function: GoFunction<'_>| Symbol {
+            start: function.start,
+            end: function.end,
+            section_end: function.end,
+            name: function.name_at,
+            table: 0,
+            rank: Rank {
+                kind: Kind::Func,
+                exported: false,
+                underscores: Reverse(0),
+                global: false,
+                name_len: Reverse(0),
+            },
+        };
+        let named = functions.iter().filter(|f| !f.name.is_empty());
+        Ok(Some(Self {
+            symbols: named.map(symbol).collect(),
+            strings: functions.names().to_vec(),
+            which: Table::Dynamic,
         }))
     }
 

@@ -9,6 +9,7 @@ use dwarf_stream::elf::{AsFile, ElfError, ElfFile, Kind, Source};
 use wcprof_types::{BuildId, FileOffset, LoadBias, Mapping, Svma};
 
 use crate::error::CodeError;
+use crate::go::GoFrames;
 use crate::index::{Cfi, Place, SectionKind};
 use crate::loads::Loads;
 
@@ -28,6 +29,8 @@ pub struct ModuleCode {
     loads: Loads,
     pub(crate) cfi: Option<Cfi>,
     pub(crate) debug_cfi: Option<Cfi>,
+    /// Of a Go program.
+    pub(crate) go: Option<GoFrames>,
 }
 
 impl ModuleCode {
@@ -71,8 +74,10 @@ impl ModuleCode {
         let debug_frame = debug_frame.map_or(Ok(None), if_room)?;
         let debug_cfi = debug_frame
             .map(|data| Cfi::build(SectionKind::DebugFrame, data.into(), place(0), is_code));
+        let go = if_room(GoFrames::read(&elf, max_section))?.flatten();
         Ok(Self {
             entry: elf.entry,
+            go,
             build_id: elf.build_id().and_then(|id| BuildId::new(&id)),
             cfi: cfi.filter(is_useful),
             debug_cfi: debug_cfi.filter(is_useful),
@@ -119,10 +124,12 @@ impl ModuleCode {
         range.map(|(offset, _)| FileOffset(offset))
     }
 
-    /// First address of the function around `svma`, if an FDE covers it. Give it a lookup
+    /// First address of the function around `svma`, if an FDE or a table of Go's covers it. Give it a lookup
     /// address: the instruction after a call may belong to the next function.
     pub fn fde_start(&self, svma: Svma) -> Option<Svma> {
-        self.sections().find_map(|c| c.function_start(svma.0))
+        let go = self.go.as_ref().and_then(|go| go.function_start(svma.0));
+        let by_fde = || self.sections().find_map(|c| c.function_start(svma.0));
+        go.map(Svma).or_else(by_fde)
     }
 
     /// Whether an address is in the function that the program begins with, which has no FDE.
@@ -136,15 +143,17 @@ impl ModuleCode {
         self.sections().any(|c| c.has_fde_at(svma.0))
     }
 
-    /// FDEs that can be used. Left out are damaged and over-long ones, and those for addresses outside the
+    /// FDEs and functions of Go that can be used. Left out are damaged and over-long ones, and those for addresses outside the
     /// code (a linker leaves such ones in `.debug_frame` for functions that it dropped).
     pub fn n_fdes(&self) -> usize {
-        self.sections().map(Cfi::n_fdes).sum()
+        let n_go = self.go.as_ref().map_or(0, GoFrames::len);
+        self.sections().map(Cfi::n_fdes).sum::<usize>() + n_go
     }
 
     /// Estimated heap memory in bytes.
     pub fn heap_bytes(&self) -> usize {
-        self.sections().map(Cfi::heap_bytes).sum::<usize>() + self.loads.heap_bytes()
+        let go = self.go.as_ref().map_or(0, GoFrames::heap_bytes);
+        self.sections().map(Cfi::heap_bytes).sum::<usize>() + self.loads.heap_bytes() + go
     }
 
     pub(crate) fn sections(&self) -> impl Iterator<Item = &Cfi> {
@@ -159,6 +168,7 @@ impl ModuleCode {
             && self.loads == other.loads
             && data(&self.cfi) == data(&other.cfi)
             && data(&self.debug_cfi) == data(&other.debug_cfi)
+            && self.go == other.go
     }
 }
 
@@ -191,7 +201,7 @@ fn eh_frame(
 }
 
 /// What was read, unless it is damaged or larger than any real section.
-fn if_room(read: Result<Vec<u8>, ElfError>) -> Result<Option<Vec<u8>>, CodeError> {
+fn if_room<T>(read: Result<T, ElfError>) -> Result<Option<T>, CodeError> {
     match read {
         Err(ElfError::TooLarge { size, .. }) if size <= MAX_SECTION => Err(CodeError::NoRoom),
         read => Ok(read.ok()),

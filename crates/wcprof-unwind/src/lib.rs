@@ -15,6 +15,7 @@ compile_error!("wcprof unwinds x86-64 stacks only; build it for an x86_64 target
 mod call;
 mod code;
 mod error;
+mod go;
 mod guess;
 mod index;
 mod loads;

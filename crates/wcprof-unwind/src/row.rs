@@ -213,6 +213,19 @@ impl Row {
 }
 
 impl PlainRow {
+    /// That of a frame of so many bytes between the stack pointer and the return address, which begins with the
+    /// caller's `rbp` if there are any.
+    pub fn of_frame(bytes: u32) -> Option<Self> {
+        let words = i16::try_from(bytes / 8)
+            .ok()
+            .filter(|_| bytes.is_multiple_of(8))?;
+        Some(Self {
+            from_bp: false,
+            cfa: words.checked_add(1)?,
+            bp: words.checked_sub(1).filter(|at| *at >= 0),
+        })
+    }
+
     /// The caller. Its address is 0 when the return address is.
     #[inline]
     pub fn execute<M: StackMemory + ?Sized>(

@@ -8,6 +8,7 @@ use gimli::UnwindContext;
 use wcprof_types::{Avma, FrameAddress, LoadBias, ScratchRegs, StackEnd};
 
 use crate::code::ModuleCode;
+use crate::go::{CallOfC, by_frame_pointer};
 use crate::memory::{StackMemory, TextMemory, is_called};
 use crate::row::{Cursor, Fault, PlainRow, Row, is_leaf, raw};
 
@@ -59,6 +60,10 @@ pub(crate) enum Step {
     Sigreturn,
     /// A function that is only ever returned to: a coroutine's root.
     Start,
+    /// A function of Go that has changed to another stack.
+    FramePointer,
+    /// A function of Go that calls C on another stack.
+    CallOfC(CallOfC),
 }
 
 impl Step {
@@ -69,6 +74,11 @@ impl Step {
             self,
             Self::Own { signal: true, .. } | Self::Sigreturn | Self::Start
         )
+    }
+
+    /// The caller is on another stack without a signal: whatever was read as its return address is checked.
+    pub fn changes_stack(self) -> bool {
+        matches!(self, Self::FramePointer | Self::CallOfC(_))
     }
 }
 
@@ -275,6 +285,9 @@ impl Unwinder {
             Ok(code) => Arc::clone(code),
             Err(end) => return (Step::End(*end), Some(key)),
         };
+        if let Some(step) = code.go.as_ref().and_then(|go| go.step(address, bias, text)) {
+            return (step, Some(key));
+        }
         let (context, n_bytes_left) = (&mut self.context, &mut self.n_bytes_left);
         let row = Row::find(&code, bias.to_svma(lookup).0, context, n_bytes_left);
         // Nothing calls these: the kernel lets a handler return to the start of a trampoline
@@ -344,13 +357,19 @@ impl Unwinder {
                 None => return Err(Fault::End(StackEnd::NoUnwindInfo)),
             },
             Step::Sigreturn => sigreturn(cursor.sp, memory)?,
+            Step::FramePointer => by_frame_pointer(cursor, memory)?,
+            Step::CallOfC(call) => match call.find_caller(cursor, memory) {
+                Err(_) if cursor.bp.is_some() => by_frame_pointer(cursor, memory)?,
+                found => found?,
+            },
         };
         if raw(caller.address) == 0 {
             return Err(Fault::End(StackEnd::Root));
         }
-        // Only a signal may have come from another stack. A leaf whose return address is in a register (glibc's `vfork`)
+        // Only a signal, or one of these, may have come from another stack. A leaf whose return address is in a register (glibc's `vfork`)
         // has nothing on the stack.
         let is_call = matches!(caller.address, FrameAddress::ReturnAddress(_));
+        let is_call = is_call && !step.changes_stack();
         let is_stuck = match is_leaf(cursor) {
             true => caller.sp < cursor.sp,
             false => caller.sp <= cursor.sp,

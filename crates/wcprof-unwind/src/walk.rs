@@ -104,7 +104,8 @@ impl Unwinder {
                 Err(Fault::End(end)) => break end,
                 Err(Fault::NeedsBp) => break StackEnd::NoUnwindInfo,
             };
-            if !is_leaf && matches!(step, Step::Own { scratch: true, .. }) {
+            let is_scratch = !is_leaf && matches!(step, Step::Own { scratch: true, .. });
+            if is_scratch || step.changes_stack() {
                 stack.n_guessed += 1;
                 if !self.is_sure(caller.address, text) {
                     break StackEnd::NoUnwindInfo;

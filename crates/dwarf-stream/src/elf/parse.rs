@@ -2,8 +2,8 @@
 
 use object::LittleEndian as LE;
 use object::elf::{
-    ELFCLASS64, ELFDATA2LSB, ELFMAG, ET_DYN, ET_EXEC, ET_REL, FileHeader64, ProgramHeader64,
-    SHF_COMPRESSED, SHF_EXECINSTR, SHN_XINDEX, SHT_NOBITS, SectionHeader64,
+    ELFCLASS64, ELFDATA2LSB, ELFMAG, ET_DYN, ET_EXEC, ET_REL, FileHeader64, PF_W, PF_X, PT_LOAD,
+    ProgramHeader64, SHF_COMPRESSED, SHF_EXECINSTR, SHN_XINDEX, SHT_NOBITS, SectionHeader64,
 };
 
 use super::bytes::Source;
@@ -91,6 +91,23 @@ pub struct Segment {
     pub memory_size: u64,
     /// `p_align`.
     pub align: u64,
+}
+
+impl Segment {
+    /// Whether it is a part of the file that a process has in memory.
+    pub fn is_load(&self) -> bool {
+        self.kind == PT_LOAD.0
+    }
+
+    /// Whether that part holds instructions.
+    pub fn is_code(&self) -> bool {
+        self.is_load() && self.flags & PF_X.0 != 0
+    }
+
+    /// Whether a process may write to it, at least while it is loaded.
+    pub fn is_writable(&self) -> bool {
+        self.is_load() && self.flags & PF_W.0 != 0
+    }
 }
 
 /// What the headers of a file say.

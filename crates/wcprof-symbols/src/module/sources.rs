@@ -56,16 +56,16 @@ pub(super) fn open(context: Context<'_>, report: &mut ModuleReport) -> Sources {
         Some((elf, path)) => (Some(elf), path),
         None => (None, PathBuf::from(&context.module.path)),
     };
-    let (mut has_symtab, mut has_mini) = (false, false);
+    let (mut has_symtab, mut has_own) = (false, false);
     if let Some(elf) = &own {
         let mut source = SourceUse::new(SourceKind::Module, own_path.clone());
         has_symtab = opener.read(elf, Table::Full, &mut source);
         opener.read(elf, Table::Dynamic, &mut source);
         opener.report.sources.push(source);
-        has_mini = !has_symtab && opener.read_mini(elf);
+        has_own = !has_symtab && (opener.read_go(elf) || opener.read_mini(elf));
     }
     let has_dwarf = own.as_ref().is_some_and(ElfFile::has_dwarf);
-    let has_names = has_symtab || has_mini;
+    let has_names = has_symtab || has_own;
     let wants_dwarf = context.options.inlines != Inlines::No;
     let mut debug = None;
     if !has_names || (wants_dwarf && !has_dwarf) {
@@ -80,7 +80,7 @@ pub(super) fn open(context: Context<'_>, report: &mut ModuleReport) -> Sources {
         has_symtab = has_symtab || opener.read(&file.elf, Table::Full, &mut source);
         opener.report.sources.push(source);
     }
-    opener.report.missing_symtab = !has_symtab && !has_mini;
+    opener.report.missing_symtab = !has_symtab && !has_own;
     let mut sources = Sources {
         own,
         own_path,
@@ -195,6 +195,27 @@ impl Opener<'_> {
     fn build_id(&self, own: Option<&ElfFile>) -> Option<BuildId> {
         let known = self.context.module.build_id.clone();
         known.or_else(|| own.and_then(build_id_of))
+    }
+
+    /// Reads the table of Go's functions; returns whether there was one.
+    fn read_go(&mut self, elf: &ElfFile) -> bool {
+        let path = PathBuf::from(&self.context.module.path);
+        let table = SymbolTable::read_go(elf).unwrap_or_else(|error| {
+            let problem = self
+                .context
+                .left_out(&path, "table of Go's functions", error);
+            self.report.problems.push(problem);
+            None
+        });
+        let Some(table) = table else {
+            return false;
+        };
+        self.report.sources.push(SourceUse {
+            n_symtab: table.len(),
+            ..SourceUse::new(SourceKind::GoFunctions, path)
+        });
+        self.tables.push(table);
+        true
     }
 
     /// Reads the symbol table of the mini debug info; returns whether there was one.
