@@ -9,6 +9,7 @@ mod agent;
 mod crypto;
 mod faults;
 mod files;
+mod goroutines;
 mod harm;
 mod input;
 mod jit;
@@ -68,6 +69,7 @@ wcprof_testkit::engine_tests! {
         many::one_execs: "Check that a process which runs another program ends its own part alone.",
         many::children: "Check children that were there, are forked, and run another program.",
         many::short_lived: "Check that hundreds of children that come and go leave few processes, descriptors and little memory.",
+        goroutines::stripped_go: "Check names and stacks of stripped Go programs, also where they call C, against Go's own stacks.",
         jit::code_without_a_file: "Check names of code without a file, and code that takes the place of other code.",
         jit::in_a_container: "Check the same names where the target has a /tmp and pids of its own.",
         silent::userfaultfd: "Check that memory which never answers ends a recording, with the thread's number, and that the rest is kept.",

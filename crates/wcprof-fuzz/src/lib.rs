@@ -44,6 +44,7 @@ pub const TARGETS: &[Target] = &[
     target("elf", symbols::elf, 128),
     target("compressed_section", symbols::compressed_section, 192),
     target("mini_debug_info", symbols::mini_debug_info, 384),
+    target("go_functions", symbols::go_functions, 128),
     target("debug_links", symbols::debug_links, 64),
     target("dwarf", symbols::dwarf, 192),
     target("dwarf_many", symbols::dwarf_many, 192),

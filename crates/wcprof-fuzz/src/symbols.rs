@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use dwarf_stream::elf::ElfFile;
+use dwarf_stream::go::GoFunctions;
 use dwarf_stream::{Budget, DwarfFiles, look_up};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use wcprof_symbols::{
@@ -190,6 +191,51 @@ pub(crate) fn mini_debug_info(data: &[u8]) {
         Part::plain(".gnu_debugdata", data),
     ];
     symbolize(image::build(&parts), false);
+}
+
+/// A table of Go's functions: whether a section names it and which layout it has (`u8`), and what follows the begin of its
+/// header.
+pub(crate) fn go_functions(data: &[u8]) {
+    let mut input = Bytes(data);
+    let flags = input.u8();
+    let layout = [0xfa, 0xf0, 0xf1][usize::from(flags >> 1) % 3];
+    let mut table = vec![layout, 0xff, 0xff, 0xff, 0, 0, 1, 8];
+    table.extend(input.0);
+    let name = match flags & 1 {
+        0 => ".gopclntab",
+        _ => ".data.rel.ro",
+    };
+    let parts = [
+        Part {
+            address: 0x1000,
+            ..Part::plain(".text", &[0x90; 4096])
+        },
+        Part {
+            address: 0x4000,
+            ..Part::plain(name, &table)
+        },
+        Part::plain(".note.go.buildid", &[0]),
+    ];
+    let image = image::build(&parts);
+    if let Ok(elf) = ElfFile::from_bytes(image.clone())
+        && let Ok(Some(functions)) = GoFunctions::read(&elf, MAX_SECTION)
+    {
+        let mut end = 0;
+        for function in functions.iter() {
+            assert!(end <= function.start && function.start < function.end);
+            end = function.end;
+            let sizes = functions.frame_sizes(function.sizes);
+            assert!(sizes.count() <= table.len());
+        }
+    }
+    if let Ok(code) = wcprof_unwind::ModuleCode::parse(&image) {
+        assert!(code.heap_bytes() <= 64 * image.len() + (64 << 10));
+        for address in (0x1000..0x2000).step_by(64) {
+            let start = code.fde_start(Svma(address));
+            assert!(start.is_none_or(|start| start.0 <= address));
+        }
+    }
+    symbolize(image, false);
 }
 
 /// Links to other files, and notes: a size of the first (`u16`), the first, the second.

@@ -1,13 +1,15 @@
 //! Names of clones of a function to the name of that function.
 
-/// Clones of a function by a compiler; a cold part is no clone and stays visible.
-const CLONES: [&str; 6] = [
+/// Clones of a function by a compiler, and what Go's linker appends to the one that assembler calls; a cold part is
+/// no clone and stays visible.
+const CLONES: [&str; 7] = [
     ".isra",
     ".constprop",
     ".part",
     ".lto_priv",
     ".llvm",
     ".localalias",
+    ".abi0",
 ];
 
 /// The name of the function that a clone was made from: without what compilers append to clones,
@@ -64,6 +66,7 @@ mod tests {
             ("parse.isra.0", "parse"),
             ("parse.constprop.0.isra.12", "parse"),
             ("parse.part.3", "parse"),
+            ("runtime.goexit.abi0", "runtime.goexit"),
             ("shop::f(int) [.isra.0]", "shop::f(int)"),
             ("shop::f(int) [.constprop.0.isra.1]", "shop::f(int)"),
             ("shop::f(int) [.lto_priv.0] [.isra.0]", "shop::f(int)"),

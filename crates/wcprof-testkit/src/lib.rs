@@ -6,6 +6,7 @@ mod build;
 mod docs;
 mod engines;
 mod folded;
+mod go;
 mod load;
 mod machine;
 mod proc;
@@ -20,6 +21,7 @@ pub use build::{Variant, build_tiny32, fixture, output_folder};
 pub use docs::{DocCommand, doc_commands};
 pub use engines::usable;
 pub use folded::{Folded, is_function};
+pub use go::GoBuild;
 pub use load::alone;
 pub use machine::Verdict;
 pub use proc::{

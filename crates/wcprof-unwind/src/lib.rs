@@ -16,6 +16,7 @@ mod call;
 mod code;
 mod error;
 mod go;
+mod go_step;
 mod guess;
 mod index;
 mod loads;

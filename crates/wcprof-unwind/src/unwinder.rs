@@ -8,7 +8,7 @@ use gimli::UnwindContext;
 use wcprof_types::{Avma, FrameAddress, LoadBias, ScratchRegs, StackEnd};
 
 use crate::code::ModuleCode;
-use crate::go::{CallOfC, by_frame_pointer};
+use crate::go_step::{CallOfC, GoStep, by_frame_pointer};
 use crate::memory::{StackMemory, TextMemory, is_called};
 use crate::row::{Cursor, Fault, PlainRow, Row, is_leaf, raw};
 
@@ -49,6 +49,8 @@ struct Entry {
 pub(crate) enum Step {
     End(StackEnd),
     Plain(PlainRow),
+    /// The same at the start of a function that nothing called.
+    Uncalled(PlainRow),
     /// Index into `rows`.
     Own {
         row: u32,
@@ -66,13 +68,26 @@ pub(crate) enum Step {
     CallOfC(CallOfC),
 }
 
+impl From<GoStep> for Step {
+    fn from(step: GoStep) -> Self {
+        match step {
+            GoStep::End(end) => Self::End(end),
+            GoStep::Plain(row) => Self::Plain(row),
+            GoStep::Uncalled(row) => Self::Uncalled(row),
+            GoStep::Sigreturn => Self::Sigreturn,
+            GoStep::FramePointer => Self::FramePointer,
+            GoStep::CallOfC(call) => Self::CallOfC(call),
+        }
+    }
+}
+
 impl Step {
     /// The address is where execution goes on, although it was found as a return address: no call
     /// precedes it, and the byte before may be another function's.
     pub fn is_uncalled(self) -> bool {
         matches!(
             self,
-            Self::Own { signal: true, .. } | Self::Sigreturn | Self::Start
+            Self::Own { signal: true, .. } | Self::Uncalled(_) | Self::Sigreturn | Self::Start
         )
     }
 
@@ -286,7 +301,7 @@ impl Unwinder {
             Err(end) => return (Step::End(*end), Some(key)),
         };
         if let Some(step) = code.go.as_ref().and_then(|go| go.step(address, bias, text)) {
-            return (step, Some(key));
+            return (step.into(), Some(key));
         }
         let (context, n_bytes_left) = (&mut self.context, &mut self.n_bytes_left);
         let row = Row::find(&code, bias.to_svma(lookup).0, context, n_bytes_left);
@@ -351,7 +366,7 @@ impl Unwinder {
         let caller = match step {
             Step::End(end) => return Err(Fault::End(end)),
             Step::Start => return Err(Fault::End(StackEnd::Root)),
-            Step::Plain(row) => row.execute(cursor, memory)?,
+            Step::Plain(row) | Step::Uncalled(row) => row.execute(cursor, memory)?,
             Step::Own { row, .. } => match self.rows.get(row as usize) {
                 Some((row, code)) => row.execute(code, cursor, memory)?,
                 None => return Err(Fault::End(StackEnd::NoUnwindInfo)),

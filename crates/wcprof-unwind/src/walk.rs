@@ -105,14 +105,14 @@ impl Unwinder {
                 Err(Fault::NeedsBp) => break StackEnd::NoUnwindInfo,
             };
             let is_scratch = !is_leaf && matches!(step, Step::Own { scratch: true, .. });
-            if is_scratch || step.changes_stack() {
-                stack.n_guessed += 1;
-                if !self.is_sure(caller.address, text) {
-                    break StackEnd::NoUnwindInfo;
-                }
-            }
-            if memory.took_unsure() && !self.is_sure(caller.address, text) {
-                break StackEnd::CopyTooShort;
+            let is_checked = is_scratch || step.changes_stack();
+            stack.n_guessed += u32::from(is_checked);
+            let is_unsure = memory.took_unsure();
+            if (is_checked || is_unsure) && !self.is_sure(caller.address, text) {
+                break match is_unsure {
+                    true => StackEnd::CopyTooShort,
+                    false => StackEnd::NoUnwindInfo,
+                };
             }
             if !is_user_address(raw(caller.address)) {
                 break StackEnd::NotInModule;
@@ -161,7 +161,10 @@ impl Unwinder {
         };
         let (step, _) = self.step_at(address, text);
         match step {
-            Step::Own { signal: true, .. } | Step::Sigreturn | Step::End(StackEnd::Root) => true,
+            Step::Own { signal: true, .. }
+            | Step::Uncalled(_)
+            | Step::Sigreturn
+            | Step::End(StackEnd::Root) => true,
             // Any left-over pointer to a function looks like this.
             Step::Start => {
                 let mut first = [0; START_CONTEXT.len()];

@@ -5,107 +5,22 @@
 //! The table has one of three layouts since Go 1.16. All of it is hostile input: counts and offsets are
 //! checked against the bytes that were read.
 
+mod header;
 mod place;
 mod relocations;
 
 #[cfg(test)]
 mod tests;
 
+use header::{Header, Layout, u32_at, u64_at};
 use place::Place;
 
 use crate::elf::{ElfError, ElfFile, c_string};
 
-/// Most functions of a program; kubelet has some 100 000.
-const MAX_FUNCTIONS: usize = 4 << 20;
-/// Bytes of a table's header, of the longest layout.
-const HEADER: usize = 8 + 8 * 8;
 /// Most frame sizes that are read of one function; the compiler writes two, and some for each call that pushes.
 const MAX_STEPS: usize = 1 << 12;
 /// `funcFlagSPWrite`.
 const WRITES_SP: u8 = 2;
-
-/// The layouts, by the first Go version that writes them.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Layout {
-    /// Go 1.16 and 1.17: functions have addresses.
-    V16,
-    /// Go 1.18 and 1.19: functions have offsets from the start of Go's code.
-    V18,
-    /// Go 1.20 and later: a function has its first line, too.
-    V20,
-}
-
-impl Layout {
-    /// That of a table whose header begins with these bytes: magic number, two zeros, the size of the smallest
-    /// instruction, that of a pointer.
-    fn of(header: &[u8]) -> Option<Self> {
-        match header.first_chunk::<8>()? {
-            [0xfa, 0xff, 0xff, 0xff, 0, 0, 1, 8] => Some(Self::V16),
-            [0xf0, 0xff, 0xff, 0xff, 0, 0, 1, 8] => Some(Self::V18),
-            [0xf1, 0xff, 0xff, 0xff, 0, 0, 1, 8] => Some(Self::V20),
-            _ => None,
-        }
-    }
-
-    /// Bytes of an entry of the list of functions: its start and where its description is.
-    fn entry_size(self) -> usize {
-        match self {
-            Self::V16 => 16,
-            Self::V18 | Self::V20 => 8,
-        }
-    }
-
-    /// Words of the header behind its first: the offsets of names, of tables by address, and of the list of functions.
-    fn offsets(self) -> [usize; 3] {
-        match self {
-            Self::V16 => [2, 5, 6],
-            Self::V18 | Self::V20 => [3, 6, 7],
-        }
-    }
-
-    /// Offsets in a function's description (`runtime._func`): name, frame sizes, flags.
-    fn fields(self) -> [usize; 3] {
-        match self {
-            Self::V16 => [8, 20, 41],
-            Self::V18 => [4, 16, 37],
-            Self::V20 => [4, 16, 41],
-        }
-    }
-}
-
-/// Where the parts of a table are, from its start.
-#[derive(Copy, Clone, Debug)]
-struct Header {
-    layout: Layout,
-    n_functions: usize,
-    names: usize,
-    by_address: usize,
-    functions: usize,
-}
-
-impl Header {
-    /// Reads the header, and checks that its parts follow each other within `size` bytes, as all linkers write them.
-    fn parse(bytes: &[u8], size: u64) -> Option<Self> {
-        let layout = Layout::of(bytes)?;
-        let word = |i: usize| usize::try_from(u64_at(bytes, 8 + 8 * i)?).ok();
-        let n_functions = word(0).filter(|n| *n > 0 && *n <= MAX_FUNCTIONS)?;
-        let [names, by_address, functions] = layout.offsets();
-        let header = Self {
-            layout,
-            n_functions,
-            names: word(names)?,
-            by_address: word(by_address)?,
-            functions: word(functions)?,
-        };
-        // The address of the end follows the last entry.
-        let list = n_functions.checked_mul(layout.entry_size())?;
-        let end = header.functions.checked_add(list)?.checked_add(4)?;
-        let in_order = HEADER - 8 <= header.names
-            && header.names <= header.by_address
-            && header.by_address <= header.functions;
-        (in_order && end as u64 <= size).then_some(header)
-    }
-}
 
 /// The functions of a Go program, by address.
 #[derive(Debug)]
@@ -289,12 +204,4 @@ impl Iterator for FrameSizes<'_> {
             bytes: u32::try_from(self.size).ok()?,
         })
     }
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }

@@ -1,7 +1,7 @@
 //! Where a file has the table of Go's functions, and where the code begins that the table's offsets count from.
 
+use super::header::{HEADER, Header, Layout, u64_at};
 use super::relocations::Relocations;
-use super::{HEADER, Header, Layout, u64_at};
 use crate::elf::{ElfError, ElfFile, Segment};
 
 /// Bytes of a file that are searched for the table at most.
@@ -128,11 +128,11 @@ impl Place {
 }
 
 /// Where in the segments of a file aligned words of 8 bytes satisfy a condition, as far as [`MAX_PLACES`] and [`MAX_SEARCH`] allow.
-fn each_word<'a>(
-    elf: &'a ElfFile,
+fn each_word(
+    elf: &ElfFile,
     is_wanted: impl Fn(&Segment) -> bool,
     is_found: impl Fn(&[u8]) -> bool,
-) -> Result<Vec<(&'a Segment, u64)>, ElfError> {
+) -> Result<Vec<(&Segment, u64)>, ElfError> {
     let (mut found, mut left) = (Vec::new(), MAX_SEARCH);
     for segment in elf.segments.iter().filter(|s| s.is_load() && is_wanted(s)) {
         // Offsets of an aligned address are not aligned where the segment is not.
