@@ -28,6 +28,7 @@ fn unwind(words: &[u64], calls: bool) -> (Vec<u64>, StackEnd) {
         ip: Avma(CODE.start + 0x10),
         sp: Avma(STACK),
         bp: Some(STACK),
+        bx: None,
         scratch: ScratchRegs::default(),
     };
     let mut stack = UnwoundStack::default();
