@@ -8,7 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 use wcprof_testkit::{
-    Attach, Engine, Folded, RemoteProcess, Samples, Variant, copy_program, fixture, skip,
+    Attach, Engine, Folded, RemoteProcess, Samples, Variant, copy_program, fixture, printed, skip,
     thread_ids, wait_until,
 };
 
@@ -85,6 +85,11 @@ pub(crate) fn fewer_names(engine: Engine) {
         recording.assert_sound(engine);
         let folded = recording.folded();
         assert_known(&folded, &CPP, names, engine);
+        let first_screen = printed("report", &recording.path(), &[]);
+        assert!(
+            first_screen.contains("until k-sleep ends (sleep)"),
+            "{first_screen}"
+        );
         let thread = folded.thread("k-ask");
         if !engine.sees_running() {
             assert_states(&thread, &["[place-unknown]"]);

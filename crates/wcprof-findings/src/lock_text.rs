@@ -144,6 +144,7 @@ fn kinds(site: &LockSite) -> String {
         (LockKind::Mutex, false) => "mutex",
         (LockKind::RwlockRead, _) => "rwlock (to read)",
         (LockKind::RwlockWrite, _) => "rwlock (to write)",
+        (LockKind::Join, _) => "end of a thread",
         (LockKind::Other, _) => "other kind",
     });
     let kinds = kinds.collect::<Vec<_>>().join(", ");

@@ -73,6 +73,7 @@ pub fn keep_threads(profile: &mut Profile, filter: &ThreadFilter) {
     };
     profile.rows.retain_mut(|row| renumber(&mut row.thread));
     profile.locks.retain_mut(|row| renumber(&mut row.thread));
+    profile.joins.retain_mut(|row| renumber(&mut row.thread));
     for pool in &mut profile.pools {
         pool.threads.retain_mut(renumber);
     }

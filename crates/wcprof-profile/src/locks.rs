@@ -211,6 +211,22 @@ fn kind_by_name(function: &Function, wait: &Wait) -> Option<LockKind> {
     if function.module.contains("musl") {
         return Some(LockKind::Other);
     }
+    // glibc waits for the kernel to clear the word that holds the tid, and thus without the private flag.
+    let is_join = [
+        "pthread_join",
+        "pthread_timedjoin",
+        "pthread_clockjoin",
+        "pthread_tryjoin",
+    ];
+    if is_join.iter().any(|join| name.starts_with(join)) {
+        return (wait.op & 128 == 0).then_some(LockKind::Join);
+    }
+    // The lock inside of a condition variable, and what waits for woken threads to leave it.
+    let is_in_condition = name.starts_with("condvar_")
+        || (name.starts_with("pthread_cond_") && !name.contains("wait") && !name.contains("lock"));
+    if is_in_condition {
+        return Some(LockKind::Other);
+    }
     if let Some(call) = name.strip_prefix("pthread_rwlock_") {
         return match call {
             _ if call.contains("rdlock") => Some(LockKind::RwlockRead),
@@ -234,6 +250,7 @@ pub(crate) fn owner(
     let words = &found.words;
     let at = match kind {
         LockKind::Other => return Err(UnknownHolder::NotRecorded),
+        LockKind::Join => 0,
         LockKind::Mutex => {
             if words.owner_died() && (is_pi_lock(wait.op) || is_robust_or_pi(words)) {
                 return Err(UnknownHolder::Died);
@@ -252,7 +269,7 @@ pub(crate) fn owner(
     let tid = words.tid(at);
     if tid == 0 {
         return Err(match kind {
-            LockKind::Mutex => UnknownHolder::Changed,
+            LockKind::Mutex | LockKind::Join => UnknownHolder::Changed,
             _ => UnknownHolder::Readers,
         });
     }
@@ -344,6 +361,26 @@ mod tests {
         assert_eq!(kind(&rust, 128), LockKind::Other);
         assert_eq!(kind(&["anything"], 134), LockKind::Mutex);
         assert_eq!(kind(&["pthread_mutex_unlock"], 128), LockKind::Other);
+        // Inside of a condition variable, with names and without.
+        let quiet = ["__condvar_quiesce_and_switch_g1", "pthread_cond_broadcast"];
+        assert_eq!(kind(&quiet, 128), LockKind::Other);
+        assert_eq!(
+            kind(&["libc.so.6+0x1", "pthread_cond_signal"], 128),
+            LockKind::Other
+        );
+        let own = ["__condvar_acquire_lock", "pthread_cond_timedwait"];
+        assert_eq!(kind(&own, 128), LockKind::Other);
+        // A tid that the kernel clears; musl's word is none.
+        let join = ["__futex_abstimed_wait_common", "__pthread_clockjoin_ex"];
+        assert_eq!(kind(&join, 265), LockKind::Join);
+        assert_eq!(
+            kind(&["libc.so.6+0x1", "pthread_join [or 3 others]"], 265),
+            LockKind::Join
+        );
+        assert_eq!(
+            kind(&["__timedwait_cp", "pthread_join"], 128),
+            LockKind::Other
+        );
     }
 
     fn found(words: [u32; 7], owners: &[(u8, u32)]) -> Found {
@@ -386,6 +423,8 @@ mod tests {
         assert_eq!(of(LockKind::Mutex, 134, &pi), Ok(5));
         let died = found([0xc000_0032, 0, 50, 0, 0x10, 0, 0], &[(2, 5)]);
         assert_eq!(of(LockKind::Mutex, 128, &died), Err(UnknownHolder::Died));
+        let join = found([50, 0, 0, 0, 0, 0, 0], &[(0, 5)]);
+        assert_eq!(of(LockKind::Join, 265, &join), Ok(5));
         let rd = found([3, 1, 0, 0, 50, 0, 0], &[(4, 5)]);
         assert_eq!(of(LockKind::RwlockRead, 393, &rd), Ok(5));
         let wr = found([3, 0, 0, 50, 0, 0, 0], &[(3, 5)]);

@@ -377,6 +377,8 @@ pub enum LockKind {
     RwlockRead,
     /// A pthread rwlock, wanted for writing.
     RwlockWrite,
+    /// No lock: the end of a thread, which is as good as its owner. Only in [`Profile::joins`].
+    Join,
     /// Any other: its memory does not name the owner.
     Other,
 }
@@ -444,6 +446,8 @@ pub struct Profile {
     pub rows: Vec<Row>,
     /// The time in [`State::Lock`], by who held the locks.
     pub locks: Vec<LockRow>,
+    /// The time in which threads waited for the end of another one (`pthread_join`), by that.
+    pub joins: Vec<LockRow>,
 }
 
 impl Profile {

@@ -79,9 +79,10 @@ impl<'a> Rows<'a> {
         }
         let wait_of = wait.map(|(_, wait)| wait);
         let (state, reason) = self.state(key.state(), wait_of, stack, thread);
-        if state == State::Lock {
+        let kind = self.lock_kind(state, stack, wait_of);
+        if state == State::Lock || kind == LockKind::Join {
             let shares = sums.held.of_sum(at, sum.weight);
-            self.add_lock(key, shares, stack, wait_of, locks);
+            self.add_lock(key, shares, (kind, stack, wait_of), locks);
         }
         // Waits for several locks at one place are one row.
         let wait = wait.map(|(id, wait)| {
@@ -139,19 +140,29 @@ impl<'a> Rows<'a> {
         })
     }
 
+    /// What is waited for: a kind of lock, or the end of a thread.
+    fn lock_kind(
+        &self,
+        state: State,
+        stack: Option<ProfileStackId>,
+        wait: Option<&Wait>,
+    ) -> LockKind {
+        match (stack.and_then(|id| self.stacks.get(id)), wait) {
+            (Some(stack), Some(wait)) if state == State::Lock || wait.futex.is_some() => {
+                kind_of(stack, &self.stacks.functions, wait)
+            }
+            _ => LockKind::Other,
+        }
+    }
+
     /// Adds time that was lost to a lock, by who held it.
     fn add_lock(
         &mut self,
         key: &Key,
         shares: Vec<(Share, u64)>,
-        stack: Option<ProfileStackId>,
-        wait: Option<&Wait>,
+        (kind, stack, wait): (LockKind, Option<ProfileStackId>, Option<&Wait>),
         locks: &LockTimes,
     ) {
-        let kind = match (stack.and_then(|id| self.stacks.get(id)), wait) {
-            (Some(stack), Some(wait)) => kind_of(stack, &self.stacks.functions, wait),
-            _ => LockKind::Other,
-        };
         for (share, weight) in shares {
             let found = share.found.and_then(|id| locks.found(id));
             let owner = match (kind, wait, found) {
@@ -267,7 +278,16 @@ impl<'a> Rows<'a> {
         for (thread, observed_ns) in of_others {
             threads[thread].observed_ns = observed_ns;
         }
-        let locks = self.locks.into_iter();
+        let locks = self.locks.into_iter().map(|(mut row, weight)| {
+            if let Ok(holder) = &mut row.holder
+                && holder.state == State::PlaceUnknown
+                && let Some(&state) = of_holders.get(&(holder.pool, holder.stack))
+            {
+                holder.state = state;
+            }
+            LockRow { weight, ..row }
+        });
+        let (joins, locks) = locks.partition(|row: &LockRow| row.kind == LockKind::Join);
         let (functions, stacks) = self.stacks.into_lists();
         Profile {
             functions,
@@ -276,17 +296,8 @@ impl<'a> Rows<'a> {
             pools: self.pools,
             waits: self.waits.into_iter().collect(),
             rows,
-            locks: locks
-                .map(|(mut row, weight)| {
-                    if let Ok(holder) = &mut row.holder
-                        && holder.state == State::PlaceUnknown
-                        && let Some(&state) = of_holders.get(&(holder.pool, holder.stack))
-                    {
-                        holder.state = state;
-                    }
-                    LockRow { weight, ..row }
-                })
-                .collect(),
+            locks,
+            joins,
             ..Profile::default()
         }
     }

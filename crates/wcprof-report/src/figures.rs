@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use indexmap::IndexMap;
-use wcprof_profile::model::{LockRow, Profile, ProfileStackId, Row, State};
+use wcprof_profile::model::{Holder, LockRow, Profile, ProfileStackId, Row, State};
 use wcprof_profile::{CategoryTime, NOT_SAMPLED, VmExits, is_runtime, syscall_name, waits_in};
 use wcprof_text::{percent, terminal_name};
 
@@ -170,7 +170,7 @@ pub(crate) struct WaitSite {
     call: &'static str,
     /// `callee < caller`, the innermost functions of the program.
     pub(crate) place: String,
-    /// Of locks: who held them most of the time, as far as known.
+    /// Of locks: who held them most of the time; of threads that are waited for: which. As far as known.
     pub(crate) holder: Option<String>,
     /// Nanoseconds.
     pub(crate) weight: u64,
@@ -196,14 +196,20 @@ pub(crate) fn wait_sites(profile: &Profile) -> Vec<WaitSite> {
         *sum = sum.saturating_add(row.weight);
     }
     sites.sort_by(|a, m, b, n| n.cmp(m).then_with(|| a.cmp(b)));
-    let holders = holders(profile);
+    let holders = most(profile, &profile.locks, |row| {
+        Some(holder_text(profile, row.holder.ok()?))
+    });
+    let ends = most(profile, &profile.joins, |row| {
+        end_text(profile, row.holder.ok()?)
+    });
     let site = |((state, call, place), weight): ((State, _, String), u64)| WaitSite {
         state,
         call,
-        holder: holders
-            .get(&place)
-            .filter(|_| state == State::Lock)
-            .cloned(),
+        holder: match state {
+            State::Lock => holders.get(&place).cloned(),
+            State::Blocked if call == "futex" => ends.get(&place).cloned(),
+            _ => None,
+        },
         place,
         weight,
     };
@@ -232,33 +238,45 @@ fn place(profile: &Profile, stack: Option<ProfileStackId>, n: usize) -> String {
     names.join(" < ")
 }
 
-/// Who held the locks that are waited for at a place, most of the time.
-fn holders(profile: &Profile) -> HashMap<String, String> {
+/// What is said of rows most of the time, by the place that is waited at.
+fn most(
+    profile: &Profile,
+    rows: &[LockRow],
+    text: impl Fn(&LockRow) -> Option<String>,
+) -> HashMap<String, String> {
     let mut sums: HashMap<String, HashMap<String, u64>> = HashMap::new();
-    for LockRow {
-        stack,
-        holder,
-        weight,
-        ..
-    } in &profile.locks
-    {
-        if let Ok(holder) = holder {
-            let state = holder.state.name();
-            let text = match place(profile, holder.stack, 1) {
-                held_at if held_at.is_empty() => {
-                    format!("held by a thread without a stack of that tick ({state})")
-                }
-                held_at => format!("held by {held_at} ({state})"),
-            };
-            let of_site = sums.entry(place(profile, *stack, 2)).or_default();
+    for row in rows {
+        if let Some(text) = text(row) {
+            let of_site = sums.entry(place(profile, row.stack, 2)).or_default();
             let sum = of_site.entry(text).or_default();
-            *sum = sum.saturating_add(*weight);
+            *sum = sum.saturating_add(row.weight);
         }
     }
-    let most = sums.into_iter().filter_map(|(site, holders)| {
-        let holders = holders.into_iter();
-        let most = holders.max_by(|a, b| (a.1, &b.0).cmp(&(b.1, &a.0)))?;
+    let most = sums.into_iter().filter_map(|(site, texts)| {
+        let texts = texts.into_iter();
+        let most = texts.max_by(|a, b| (a.1, &b.0).cmp(&(b.1, &a.0)))?;
         Some((site, most.0))
     });
     most.collect()
+}
+
+/// Who held a lock.
+fn holder_text(profile: &Profile, holder: Holder) -> String {
+    let state = holder.state.name();
+    match place(profile, holder.stack, 1) {
+        held_at if held_at.is_empty() => {
+            format!("held by a thread without a stack of that tick ({state})")
+        }
+        held_at => format!("held by {held_at} ({state})"),
+    }
+}
+
+/// Whose end is waited for: a thread by its name, or its pool's, and what it does.
+fn end_text(profile: &Profile, holder: Holder) -> Option<String> {
+    let pool = profile.pools.get(holder.pool)?;
+    Some(format!(
+        "until {} ends ({})",
+        pool.name,
+        holder.state.name()
+    ))
 }

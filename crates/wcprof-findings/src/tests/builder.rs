@@ -57,6 +57,7 @@ impl Builder {
             waits: Vec::new(),
             rows: Vec::new(),
             locks: Vec::new(),
+            joins: Vec::new(),
         };
         Self { profile, n_ticks }
     }
