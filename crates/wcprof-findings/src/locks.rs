@@ -148,19 +148,19 @@ pub fn lock_report(profile: &Profile, rules: &RuleSet) -> LockReport {
     let mut sites: BTreeMap<(usize, Option<FunctionId>), Vec<&LockRow>> = BTreeMap::new();
     // Many rows may have one stack.
     let mut of_stack: HashMap<Option<ProfileStackId>, Option<FunctionId>> = HashMap::new();
-    for row in profile.locks.iter().filter(|row| row.weight > 0) {
+    for row in profile.locks.held.iter().filter(|row| row.weight > 0) {
         let process = profile.threads[row.thread].process;
         let function = of_stack.entry(row.stack);
         let function = *function.or_insert_with(|| site(row.stack).first().copied());
         sites.entry((process, function)).or_default().push(row);
     }
-    let lost_ns = sum(profile.locks.iter());
+    let lost_ns = sum(profile.locks.held.iter());
     let sites = sites.into_values();
     let mut sites: Vec<LockSite> = sites
         .map(|rows| lock_site(profile, &rows, &site(heaviest_stack(&rows)), lost_ns))
         .collect();
     sites.sort_by_key(|site| Reverse(site.lost_ns));
-    let known = || profile.locks.iter().filter(|row| row.holder.is_ok());
+    let known = || profile.locks.held.iter().filter(|row| row.holder.is_ok());
     let is_uncertain = |row: &&LockRow| row.holder.is_ok_and(|h| h.uncertain);
     let rows = profile.rows.iter().filter(|row| row.state.is_active());
     LockReport {
@@ -353,7 +353,7 @@ fn words(why: UnknownHolder) -> (&'static str, String) {
 /// Evidence for a finding on locks: who held those that threads of `pools` waited for.
 pub(crate) fn held_by(profile: &Profile, pools: &[usize]) -> Option<Evidence> {
     let is_waiter = |row: &&LockRow| pools.contains(&profile.threads[row.thread].pool);
-    let rows = profile.locks.iter().filter(|row| row.weight > 0);
+    let rows = profile.locks.held.iter().filter(|row| row.weight > 0);
     let rows: Vec<&LockRow> = rows.filter(is_waiter).collect();
     if !rows.iter().any(|row| row.holder.is_ok()) {
         return None;

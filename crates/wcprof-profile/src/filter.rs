@@ -72,8 +72,9 @@ pub fn keep_threads(profile: &mut Profile, filter: &ThreadFilter) {
         new.is_some()
     };
     profile.rows.retain_mut(|row| renumber(&mut row.thread));
-    profile.locks.retain_mut(|row| renumber(&mut row.thread));
-    profile.joins.retain_mut(|row| renumber(&mut row.thread));
+    for rows in [&mut profile.locks.held, &mut profile.locks.joins] {
+        rows.retain_mut(|row| renumber(&mut row.thread));
+    }
     for pool in &mut profile.pools {
         pool.threads.retain_mut(renumber);
     }

@@ -367,6 +367,15 @@ pub struct LockRow {
     pub weight: u64,
 }
 
+/// Time in which threads waited for what another one holds.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct LockRows {
+    /// The time in [`State::Lock`], by who held the locks.
+    pub held: Vec<LockRow>,
+    /// The time in which threads waited for the end of another one (`pthread_join`), by that one.
+    pub joins: Vec<LockRow>,
+}
+
 /// Kinds of locks, as far as they matter for who holds them.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -377,7 +386,7 @@ pub enum LockKind {
     RwlockRead,
     /// A pthread rwlock, wanted for writing.
     RwlockWrite,
-    /// No lock: the end of a thread, which is as good as its owner. Only in [`Profile::joins`].
+    /// No lock: the end of a thread, which is as good as its owner. Only in [`LockRows::joins`].
     Join,
     /// Any other: its memory does not name the owner.
     Other,
@@ -444,10 +453,8 @@ pub struct Profile {
     pub waits: Vec<Wait>,
     /// One row for each distinct (thread, state, stack, wait).
     pub rows: Vec<Row>,
-    /// The time in [`State::Lock`], by who held the locks.
-    pub locks: Vec<LockRow>,
-    /// The time in which threads waited for the end of another one (`pthread_join`), by that.
-    pub joins: Vec<LockRow>,
+    /// The time in which threads waited for what another one holds.
+    pub locks: LockRows,
 }
 
 impl Profile {

@@ -13,8 +13,8 @@ use crate::classify::{Classifier, Subject};
 use crate::index::Key;
 use crate::locks::{LockTimes, Share, is_recursive, kind_of, owner, raw_state};
 use crate::model::{
-    FunctionId, Holder, LockKind, LockRow, Pool, Profile, ProfileStackId, ProfileThread, Reason,
-    Row, State, UnknownHolder,
+    FunctionId, Holder, LockKind, LockRow, LockRows, Pool, Profile, ProfileStackId, ProfileThread,
+    Reason, Row, State, UnknownHolder,
 };
 use crate::places::{Place, Seen, is_runtime, places};
 use crate::rules::Rules;
@@ -287,7 +287,7 @@ impl<'a> Rows<'a> {
             }
             LockRow { weight, ..row }
         });
-        let (joins, locks) = locks.partition(|row: &LockRow| row.kind == LockKind::Join);
+        let (joins, held) = locks.partition(|row: &LockRow| row.kind == LockKind::Join);
         let (functions, stacks) = self.stacks.into_lists();
         Profile {
             functions,
@@ -296,8 +296,7 @@ impl<'a> Rows<'a> {
             pools: self.pools,
             waits: self.waits.into_iter().collect(),
             rows,
-            locks,
-            joins,
+            locks: LockRows { held, joins },
             ..Profile::default()
         }
     }

@@ -196,10 +196,10 @@ pub(crate) fn wait_sites(profile: &Profile) -> Vec<WaitSite> {
         *sum = sum.saturating_add(row.weight);
     }
     sites.sort_by(|a, m, b, n| n.cmp(m).then_with(|| a.cmp(b)));
-    let holders = most(profile, &profile.locks, |row| {
+    let holders = most(profile, &profile.locks.held, |row| {
         Some(holder_text(profile, row.holder.ok()?))
     });
-    let ends = most(profile, &profile.joins, |row| {
+    let ends = most(profile, &profile.locks.joins, |row| {
         end_text(profile, row.holder.ok()?)
     });
     let site = |((state, call, place), weight): ((State, _, String), u64)| WaitSite {

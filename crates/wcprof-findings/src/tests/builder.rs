@@ -56,8 +56,7 @@ impl Builder {
             pools: Vec::new(),
             waits: Vec::new(),
             rows: Vec::new(),
-            locks: Vec::new(),
-            joins: Vec::new(),
+            locks: Default::default(),
         };
         Self { profile, n_ticks }
     }

@@ -48,7 +48,7 @@ fn contended() -> Profile {
             uncertain,
         })
     };
-    profile.locks = vec![
+    profile.locks.held = vec![
         row(0, 150, held(false)),
         row(0, 50, Err(UnknownHolder::Changed)),
         row(1, 90, held(false)),

@@ -85,6 +85,7 @@ fn holders() {
     let profile = profile(&r);
     let rows: Vec<_> = profile
         .locks
+        .held
         .iter()
         .map(|row| {
             let held = row.holder.expect("the holder is known");
@@ -116,7 +117,12 @@ fn doubts() {
     let rust = ["get", "std::sys::sync::mutex::futex::Mutex::lock_contended"];
     r.blocked(other, futex(128), &rust, 10 * MS);
     let without = profile(&r);
-    let why: Vec<_> = without.locks.iter().map(|row| row.holder.err()).collect();
+    let why: Vec<_> = without
+        .locks
+        .held
+        .iter()
+        .map(|row| row.holder.err())
+        .collect();
     assert_eq!(
         why,
         [
@@ -125,12 +131,15 @@ fn doubts() {
         ]
     );
     assert_eq!(
-        without.locks.iter().map(|row| row.weight).sum::<u64>(),
+        without.locks.held.iter().map(|row| row.weight).sum::<u64>(),
         20 * MS
     );
     r.tables.locks.looks = vec![look(0, 10, holder, nap, sleep)];
     r.tables.locks.moved = vec![(waiter, TimeNs(10 * MS))];
     let with = profile(&r);
-    assert!(with.locks[0].holder.expect("known").uncertain);
-    assert_eq!(with.locks[1].holder.err(), Some(UnknownHolder::NotRecorded));
+    assert!(with.locks.held[0].holder.expect("known").uncertain);
+    assert_eq!(
+        with.locks.held[1].holder.err(),
+        Some(UnknownHolder::NotRecorded)
+    );
 }
