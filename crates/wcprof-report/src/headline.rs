@@ -177,10 +177,10 @@ impl<'p> Headline<'p> {
             ),
         ];
         if self.profile.threads.is_empty() {
-            return "quality look: no thread was seen".to_owned();
+            return "quality poor: no thread was seen".to_owned();
         }
         let is_good = losses.cut.is_none() && shares.iter().all(|(_, share, most)| share <= most);
-        let verdict = if is_good { "ok" } else { "look" };
+        let verdict = if is_good { "ok" } else { "poor" };
         let seen = shares.iter().filter(|(_, share, _)| *share >= MIN_MISSING);
         let seen = seen.map(|(what, share, most)| {
             let reason = losses.main_truncation();

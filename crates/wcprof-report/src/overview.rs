@@ -16,6 +16,8 @@ use crate::headline::{Headline, length_text};
 use crate::per_operation::counted_text;
 use crate::spans::{Line, Style, heading, plain, render};
 
+/// So many times as many threads lived as there were at a time: both are said.
+const MANY_LIVED: f64 = 1.5;
 /// Lines of the screen; `attach` adds four.
 const MAX_SCREEN: usize = 36;
 /// Things to do.
@@ -24,6 +26,9 @@ const MAX_TO_DO: usize = 8;
 const LINES: RangeInclusive<usize> = 2..=4;
 /// Cells of the longest bar.
 const BAR: usize = 16;
+/// What the letters of bars are, as [`mark`] has them.
+const LEGEND: &str =
+    "bars: # runs, r waits for a CPU, L lock, D disk, w other; the busiest pool's is the longest";
 /// Columns of a pool's name.
 const NAME: usize = 17;
 /// Columns of the place of a wait.
@@ -111,6 +116,18 @@ impl Overview<'_> {
         at_a_time(self.profile, ns)
     }
 
+    /// `70 threads`, and how many there were at a time where most lived for a part of the recording.
+    fn threads_text(&self, headline: &Headline<'_>) -> String {
+        let threads = self.profile.threads.iter().filter(|t| t.tid.0 != 0);
+        let observed = threads.map(|t| t.observed_ns).fold(0, u64::saturating_add);
+        let at_a_time = self.at_a_time(observed).round();
+        let all = count(headline.n_threads, "thread");
+        match headline.n_threads as f64 > MANY_LIVED * at_a_time {
+            true => format!("{all}, {at_a_time} at a time"),
+            false => all,
+        }
+    }
+
     fn head(&self, headline: &Headline<'_>) -> Vec<Line> {
         let profile = self.profile;
         let shown = headline.processes.iter().take(3).map(|p| terminal_name(p));
@@ -134,7 +151,7 @@ impl Overview<'_> {
             and_more(headline.processes.len().saturating_sub(3)),
             length_text(profile.duration_ns(), profile.extent_ns()),
             count(profile.header.n_cpus as usize, "CPU"),
-            count(headline.n_threads, "thread"),
+            self.threads_text(headline),
         );
         let of = |states: &[State]| {
             let sum = states.iter().map(|s| headline.states[*s as usize]);
@@ -154,7 +171,7 @@ impl Overview<'_> {
             ("throttled {}", &[State::Throttle]),
             ("asleep {}", &[State::Sleep]),
             ("other waits {}", &[State::Blocked]),
-            ("perhaps waits for work {}", &[State::PlaceUnknown]),
+            ("probably idle {}", &[State::PlaceUnknown]),
             ("stopped {}", &[State::Stopped]),
         ] {
             if of(states) >= MIN_SHOWN {
@@ -206,6 +223,9 @@ impl Overview<'_> {
             let others = format!("{n_others} others");
             let text = format!("{others:<23} {others_at_a_time:>8.2} in all");
             lines.push(plain(text));
+        }
+        if !pools.is_empty() {
+            lines.push(plain(LEGEND.to_owned()));
         }
         lines
     }
@@ -269,7 +289,20 @@ impl Overview<'_> {
                 terminal_name(&callers(self.profile, kind.category)),
             ))
         });
-        head.into_iter().chain(lines).collect()
+        let mut lines: Vec<Line> = head.into_iter().chain(lines).collect();
+        let n_kinds = self
+            .answers
+            .categories
+            .iter()
+            .filter(|c| c.weight > 0)
+            .count();
+        let n_others = n_kinds.saturating_sub(kinds.len());
+        if n_others > 0 {
+            let rest = 100.0 - kinds.iter().map(|kind| kind.percent).sum::<f64>();
+            let others = count(n_others, "other kind");
+            lines.push(plain(format!("{:>5.1} %  {others}", rest.max(0.0))));
+        }
+        lines
     }
 
     fn waits(&self, n: usize) -> Vec<Line> {
