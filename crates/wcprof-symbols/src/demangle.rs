@@ -47,7 +47,8 @@ fn write_name(name: &str, out: &mut Capped) -> fmt::Result {
         write!(out, "{symbol:#}")?;
     } else {
         // No character of a C++ linkage name is a dot: what follows one is a clone's suffix.
-        let (base, suffix) = body.split_at(body.find('.').unwrap_or(body.len()));
+        let clone = || body.split_at(body.find('.').unwrap_or(body.len()));
+        let (base, suffix) = coroutine(body).unwrap_or_else(clone);
         match cpp(base) {
             Some(text) => {
                 out.write_str(&text)?;
@@ -63,6 +64,23 @@ fn write_name(name: &str, out: &mut Capped) -> fmt::Result {
     } else {
         Ok(())
     }
+}
+
+/// The coroutine whose body (`.actor`) or end (`.destroy`) a function of GCC is, and that suffix. Its linkage name has the
+/// place of the parameters taken by the coroutine's frame, whose own name is the coroutine's whole linkage name and
+/// `.Frame`: `_Z5innerPZ5inneriE15_Z5inneri.Frame.actor` (`gcc/cp/coroutines.cc`).
+fn coroutine(name: &str) -> Option<(&str, &str)> {
+    const FRAME: &str = ".Frame";
+    let (typed, _) = name.split_once(".Frame.")?;
+    let suffix = name.get(typed.len() + FRAME.len()..)?;
+    let mut begins = typed.match_indices("_Z").map(|(at, _)| at);
+    let at = begins.find(|&at| {
+        let len = typed.len() - at + FRAME.len();
+        typed
+            .get(..at)
+            .is_some_and(|before| before.ends_with(&len.to_string()))
+    })?;
+    Some((typed.get(at..)?, suffix))
 }
 
 /// Takes `.cold` or `.cold.N` off the end.
@@ -153,6 +171,39 @@ mod tests {
              ceph::buffer::v15_2_0::list*, ceph::buffer::v15_2_0::list&) const",
         );
         check("_ZN3FooC4Ev", "Foo::Foo()");
+    }
+
+    /// Check the parts of coroutines as GCC 12 names them; the functions are what `c++filt` writes.
+    #[test]
+    fn coroutines() {
+        check(
+            "_Z5innerPZ5inneriE15_Z5inneri.Frame.actor",
+            "inner(int) [.actor]",
+        );
+        check(
+            "_Z5innerPZ5inneriE15_Z5inneri.Frame.actor.cold",
+            "inner(int) [.actor] [.cold]",
+        );
+        check(
+            "_Z5localPZL5localdE16_ZL5locald.Frame.destroy",
+            "local(double) [.destroy]",
+        );
+        check(
+            "_ZN1n1A4tmplEPZNS0_4tmplIiEENS_4TaskIT_EES3_PS0_E42_ZN1n1A4tmplIiEENS_4TaskIT_EES3_PS0_.Frame.actor",
+            "n::Task<int> n::A::tmpl<int>(int, n::A*) [.actor]",
+        );
+        check(
+            "_ZN1n1A6memberEPZNKS0_6memberEiE23_ZNK1n1A6memberEi.Frame.actor",
+            "n::A::member(int) const [.actor]",
+        );
+        check(
+            "_ZN3lamMUliRN1n1AEE_clEPZNKS2_clEiS1_E34_ZNK3lamMUliRN1n1AEE_clEiS1_.Frame.actor",
+            "lam::{lambda(int, n::A&)#1}::operator()(int, n::A) const [.actor]",
+        );
+        // What only looks like one stays what it is.
+        check("_Z1fi.Frame.actor", "f(int) [.Frame.actor]");
+        check("a.Frame.actor", "a.Frame.actor");
+        check(".Frame.", ".Frame.");
     }
 
     /// Check literals and empty packs against what `c++filt` writes.
