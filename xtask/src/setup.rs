@@ -106,6 +106,9 @@ pub fn run(args: &Args) -> Result<()> {
     install(&groups)
 }
 
+/// Time that another package manager is waited for, s.
+const LOCK_SECONDS: u32 = 600;
+
 /// Installs the packages of these groups that are missing, after printing them.
 ///
 /// # Errors
@@ -153,7 +156,10 @@ pub fn install(groups: &[Group]) -> Result<()> {
     if available.is_empty() {
         return Ok(());
     }
-    let words = format!("{apt_get} install -y -qq --no-install-recommends");
+    // Another apt, such as a fresh machine's own update, holds the lock for a while.
+    let words = format!(
+        "{apt_get} -o DPkg::Lock::Timeout={LOCK_SECONDS} install -y -qq --no-install-recommends"
+    );
     execute(command(&words).args(available.iter().map(|(name, _)| name)))
 }
 

@@ -2,8 +2,9 @@
 //!
 //! Facts: `common/admin_socket.cc` of Ceph for the exchange (a JSON command and a zero byte; the answer after
 //! its length; a failure is text that starts with `ERROR:`), `common/ceph_context.cc` for the commands. `counter
-//! dump` came with Reef; it has the labeled counters, too.
+//! dump` came with Reef (18); it has the labeled counters, too. A question that a daemon does not know is an error in its log.
 
+use serde::Deserialize;
 use wcprof_types::Pid;
 
 use super::dump::{Counters, parse_dump};
@@ -14,6 +15,7 @@ use crate::sockets::listening_paths;
 /// Questions that are asked: none changes anything.
 #[derive(Copy, Clone, Debug)]
 enum Question {
+    Version,
     CounterDump,
     PerfDump,
     SlowOps,
@@ -22,11 +24,22 @@ enum Question {
 impl Question {
     fn text(self) -> &'static [u8] {
         match self {
+            Self::Version => b"{\"prefix\": \"version\"}\0",
             Self::CounterDump => b"{\"prefix\": \"counter dump\"}\0",
             Self::PerfDump => b"{\"prefix\": \"perf dump\"}\0",
             Self::SlowOps => b"{\"prefix\": \"dump_historic_slow_ops\"}\0",
         }
     }
+}
+
+/// The first release with `counter dump`: Reef.
+const FIRST_COUNTER_DUMP: u32 = 18;
+
+/// The answer to `version`.
+#[derive(Deserialize)]
+struct Version {
+    /// `16.2.15`
+    version: String,
 }
 
 /// The admin socket of one process.
@@ -56,24 +69,43 @@ impl CephDaemon {
         Ok(Self {
             pid,
             path: found.ok_or(NoAnswer::NoSocket)?.clone(),
-            dump: Question::CounterDump,
+            dump: Question::PerfDump,
         })
     }
 
-    /// The same, and asks it for its counters.
+    /// Finds the admin socket of a process, and asks for its version and its counters.
     ///
     /// # Errors
     /// When it has none, may not be asked, or does not answer.
     pub fn find(pid: Pid) -> Result<(Self, Counters), NoAnswer> {
         let mut daemon = Self::locate(pid)?;
-        let counters = match daemon.counters() {
-            Err(NoAnswer::Nonsense(_)) => {
-                daemon.dump = Question::PerfDump;
-                daemon.counters()?
-            }
-            answered => answered?,
-        };
+        let counters = daemon.first_counters()?;
         Ok((daemon, counters))
+    }
+
+    /// Its counters, by the question that its release knows.
+    pub(super) fn first_counters(&mut self) -> Result<Counters, NoAnswer> {
+        let version = match self.ask(Question::Version) {
+            Err(NoAnswer::Nonsense(_)) => None,
+            answered => serde_json::from_slice::<Version>(&answered?).ok(),
+        };
+        let major = version.and_then(|version| version.version.split('.').next()?.parse().ok());
+        // All releases know `perf dump`.
+        self.dump = match major {
+            Some(FIRST_COUNTER_DUMP..) => Question::CounterDump,
+            _ => Question::PerfDump,
+        };
+        self.counters()
+    }
+
+    /// The one at this path, of an old release for all that is known.
+    #[cfg(test)]
+    pub(super) fn at(pid: Pid, path: String) -> Self {
+        Self {
+            pid,
+            path,
+            dump: Question::PerfDump,
+        }
     }
 
     /// The socket's path in the process's mount namespace.

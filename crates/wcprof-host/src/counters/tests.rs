@@ -137,24 +137,49 @@ fn answer(mut stream: UnixStream, text: &str) {
     stream.write_all(text.as_bytes()).unwrap();
 }
 
-/// Check that the socket of a process is found by its descriptors, and that an old release is asked the other way.
+/// Check that the socket of a process is found by its descriptors, and that a daemon is asked nothing that its release does not
+/// know, which would be an error in its log.
 #[test]
 fn finds_and_asks() {
-    let (_folder, path) = serve(|stream, question| match question.contains("perf dump") {
-        true => answer(stream, PERF_DUMP),
-        false => answer(
-            stream,
-            "ERROR: (22) Invalid argument\nunknown command prefix counter dump",
+    for (version, expected) in [
+        (r#"{"version":"16.2.15","release":"pacific"}"#, "perf dump"),
+        (r#"{"version":"18.2.4","release":"reef"}"#, "counter dump"),
+        (
+            r#"{"version":"20.3.0-1234-g0","release":"tentacle"}"#,
+            "counter dump",
         ),
-    });
-    let paths = crate::sockets::listening_paths(me()).unwrap();
-    assert!(paths.contains(&path), "{paths:?}");
-    assert!(try_access(me(), &path).is_ok());
-    let text = ask(me(), &path, b"{\"prefix\": \"counter dump\"}\0").unwrap();
-    assert!(text.starts_with(b"ERROR"));
-    let text = ask(me(), &path, b"{\"prefix\": \"perf dump\"}\0").unwrap();
+        ("{}", "perf dump"),
+        ("ERROR: (22) Invalid argument", "perf dump"),
+    ] {
+        let (asked, questions) = channel();
+        let (_folder, path) = serve(move |stream, question| {
+            match question.contains("version") {
+                true => answer(stream, version),
+                false => answer(stream, PERF_DUMP),
+            }
+            asked.send(question).unwrap();
+        });
+        let paths = crate::sockets::listening_paths(me()).unwrap();
+        assert!(paths.contains(&path), "{paths:?}");
+        assert!(try_access(me(), &path).is_ok());
+        let mut daemon = CephDaemon::at(me(), path);
+        assert!(!daemon.first_counters().unwrap().is_empty());
+        let prefix = |words: &str| format!("{{\"prefix\": \"{words}\"}}");
+        assert_eq!(
+            questions.try_iter().collect::<Vec<_>>(),
+            [prefix("version"), prefix(expected)],
+            "{version}"
+        );
+    }
+}
+
+/// Check that the counters of an answer are read.
+#[test]
+fn answers() {
+    let (_folder, path) = serve(|stream, _| answer(stream, PERF_DUMP));
+    let daemon = CephDaemon::at(me(), path);
     assert_eq!(
-        get(&parse_dump(&text).unwrap(), "osd.op"),
+        get(&daemon.counters().unwrap(), "osd.op"),
         Some((false, 558, 0))
     );
 }
