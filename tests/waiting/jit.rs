@@ -1,13 +1,15 @@
 //! Code that is in no file.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 use wcprof_testkit::{
     Attach, Engine, Folded, Mark, RemoteProcess, Variant, assert_within, children, fixture,
-    has_capability, skip,
+    has_capability, printed, skip,
 };
 
 use crate::silent::{guard, no_layers};
@@ -206,5 +208,56 @@ impl Drop for Decoy {
     fn drop(&mut self) {
         // It may never have been made.
         let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// A runtime that says nothing of the code that it makes.
+pub(crate) fn hint(engine: Engine) {
+    let script = "function burn() { let x = 1; for (let i = 0; i < 1e8; i++) x = (x * 3 + 1) | 0; \
+                  return x; } console.log('READY'); setInterval(burn, 1);";
+    let mut node = Command::new("node");
+    let node = node
+        .args(["-e", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let Ok(node) = node.spawn() else {
+        return skip("jit::hint", "needs node");
+    };
+    let mut target = Guarded(node);
+    let mut first = String::new();
+    let out = target.0.stdout.as_mut().expect("stdout is a pipe");
+    BufReader::new(out)
+        .read_line(&mut first)
+        .expect("node writes");
+    assert_eq!(first, "READY\n");
+    let recording = Attach::new(engine, target.0.id() as i32).seconds(2.0).run();
+    let report = printed("report", &recording.path(), &[]);
+    let cure = "names come from node --perf-basic-prof";
+    assert!(
+        report.contains("CPU time is in functions without a name"),
+        "{report}"
+    );
+    assert!(report.contains(cure), "{report}");
+    // One row for code that nothing names, not one for each address.
+    let folded = recording.folded().states(&["[on-cpu]"]).with_stack();
+    let leaves: BTreeSet<&String> = folded
+        .lines
+        .iter()
+        .filter_map(|l| l.frames.last())
+        .collect();
+    let unnamed = leaves
+        .iter()
+        .filter(|f| f.starts_with("0x") || f.starts_with("[code"));
+    assert!((1..4).contains(&unnamed.count()), "{leaves:?}");
+}
+
+/// A process that is ended.
+struct Guarded(Child);
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        // Fails only when it has ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }

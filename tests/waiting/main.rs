@@ -48,6 +48,7 @@ wcprof_testkit::engine_tests! {
         odd::moved_text: "Check names and stacks of a program that has moved its code to memory of no file.",
         odd::no_cfi: "Check that a stack which call frame information leaves is truncated, though rbp is 0.",
         odd::fiber: "Check that the stack of a fiber begins where Boost.Context begins it.",
+        odd::trampoline: "Check that a stack goes on below a trampoline of CPython's.",
         odd::queued: "Check stacks of threads that are queued in assembler, and below much stack.",
         odd::beside_a_file: "Check that code made beside a mapped file is not taken for the file's.",
         locks::blame: "Check who holds mutexes and rwlocks, in a pid namespace too, and that conditions are not blamed.",
@@ -90,6 +91,7 @@ wcprof_testkit::engine_tests! {
         keep::trigger: "Check that threads which begin to wait for a lock trigger one file, with the time before.",
         keep::local_names: "Check that conditions know names of JIT code and of the vdso, and names that are not there do not hold.",
         life::interrupted: "Check that Ctrl-C ends a recording early and loses nothing.",
+        jit::hint: "Check that CPU time in code without names is said, with how its runtime tells them, and is one row.",
         jit::hung_file_system: "Check that a file system that never answers does not hold up the end.",
     }
     long {

@@ -74,6 +74,24 @@ pub(crate) fn fiber(engine: Engine) {
     }
 }
 
+/// Code of a runtime without a frame pointer, which is known by its bytes.
+pub(crate) fn trampoline(engine: Engine) {
+    for variant in Variant::BOTH {
+        let target = RemoteProcess::start(&fixture("trampoline.c", variant));
+        let recording = Attach::new(engine, target.pid()).seconds(1.5).run();
+        recording.assert_sound(engine);
+        let thread = recording.folded().thread("t-wait").states(&["[blocked]"]);
+        let chain = ["clone3", "through_trampoline", "below_trampoline", "read"];
+        let whole = thread.chain(&chain);
+        assert!(whole.share_of(&thread) > 0.999, "{}", thread.show());
+        let is_code = |frame: &String| frame.starts_with("[code in 0x");
+        for line in &whole.lines {
+            let between = line.frames.iter().filter(|f| is_code(f)).count();
+            assert_eq!(between, 1, "{}", whole.show());
+        }
+    }
+}
+
 /// Threads are queued inside functions whose frame is known by a register that calls do not preserve, or by memory below the
 /// stack pointer, and below much stack; one waits with its frame in such memory.
 pub(crate) fn queued(engine: Engine) {

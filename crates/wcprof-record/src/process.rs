@@ -202,7 +202,8 @@ impl ProcessState {
             None => Frame::Unmapped(lookup),
         })?;
         if module.is_none() {
-            unmapped.note(id, self.owns_id.then_some(self.id));
+            let mapping = self.unwinder.foreign_code(lookup);
+            unmapped.note(id, self.owns_id.then_some(self.id), mapping);
         }
         if self.frame_ids.len() >= MAX_FRAME_IDS {
             self.frame_ids.clear();

@@ -8,6 +8,7 @@ use wcprof_text::{and_more, count, duration, percent, terminal_name};
 use wcprof_types::StackEnd;
 
 use crate::stopped::{Stopped, stopped};
+use crate::unnamed::{MUCH, UnnamedCpu};
 
 /// What was recorded, where the threads' time went, and what is missing.
 #[derive(Clone, PartialEq, Debug)]
@@ -25,6 +26,8 @@ pub struct Headline<'p> {
     pub(crate) states: [u64; State::ALL.len()],
     /// Which processes could not run for a time because somebody stopped them.
     pub(crate) stopped: Vec<Stopped>,
+    /// CPU time in functions without a name.
+    pub(crate) unnamed: UnnamedCpu,
     /// What is missing.
     pub losses: Losses,
 }
@@ -53,7 +56,7 @@ pub struct Losses {
     pub n_late: u64,
     /// Samples that the kernel dropped, and batches that wcprof dropped.
     pub n_lost: u64,
-    /// Samples with a stack, but for those of idle threads: these are not what is looked at, and are the most.
+    /// Samples with a stack, but for those of threads that are idle or look like it: these are not shown, and are the most.
     pub n_stacks: u64,
     /// Samples among them whose stack does not reach the thread's root, by reason.
     pub truncated: BTreeMap<StackEnd, u64>,
@@ -92,8 +95,14 @@ impl<'p> Headline<'p> {
             n_samples: stats.n_observations.saturating_add(stats.n_timer_samples),
             states,
             stopped: stopped(profile),
+            unnamed: UnnamedCpu::new(profile),
             losses: Losses::new(profile),
         }
+    }
+
+    /// Whether so much CPU time has no name that it is said, with what would give it names.
+    pub fn is_unnamed(&self) -> bool {
+        self.unnamed.share() >= MUCH
     }
 
     /// All threads' time, ns.
@@ -175,13 +184,18 @@ impl<'p> Headline<'p> {
                 percent(losses.n_unresolved, losses.n_frames),
                 5.0,
             ),
+            ("CPU time without a name", self.unnamed.share(), MUCH),
         ];
         if self.profile.threads.is_empty() {
             return "quality poor: no thread was seen".to_owned();
         }
         let is_good = losses.cut.is_none() && shares.iter().all(|(_, share, most)| share <= most);
         let verdict = if is_good { "ok" } else { "poor" };
-        let seen = shares.iter().filter(|(_, share, _)| *share >= MIN_MISSING);
+        // Names of what is not idle and of what ran differ in little, unless the latter are missing.
+        let is_said = |what: &str, share: f64| what != "CPU time without a name" || share >= MUCH;
+        let seen = shares
+            .iter()
+            .filter(|(what, share, _)| *share >= MIN_MISSING && is_said(what, *share));
         let seen = seen.map(|(what, share, most)| {
             let reason = losses.main_truncation();
             let reason = reason.filter(|_| *what == "truncated" && share > most);
@@ -230,7 +244,7 @@ impl<'p> Headline<'p> {
             cut.map(|reason| format!("the recording was cut short: {}", terminal_name(reason)));
         let notes = self.profile.header.notes.iter();
         let notes = notes.map(|note| format!("note: {}", terminal_name(note)));
-        cut.chain(notes).collect()
+        cut.chain(notes).chain(self.unnamed.text()).collect()
     }
 
     fn shares(&self) -> String {
@@ -279,7 +293,7 @@ impl Losses {
         let stacks: Vec<(u64, u64, StackEnd)> = stacks.collect();
         let (mut n_stacks, mut n_frames, mut n_unresolved) = (0_u64, 0_u64, 0_u64);
         let mut truncated = BTreeMap::new();
-        for row in profile.rows.iter().filter(|row| row.state != State::Idle) {
+        for row in profile.rows.iter().filter(|row| !row.state.is_idle()) {
             if let Some(stack) = row.stack {
                 let (all, unnamed, end) = stacks[stack.0 as usize];
                 n_stacks = n_stacks.saturating_add(row.n_samples);

@@ -43,6 +43,7 @@ mod spans;
 mod stopped;
 mod svg;
 mod text;
+mod unnamed;
 mod uwpmp;
 mod waits;
 

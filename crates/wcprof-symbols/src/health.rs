@@ -102,7 +102,8 @@ fn n_unnamed(tables: &Tables, saved: &SymbolTable) -> usize {
     let local = &tables.names.local.names.frames;
     let has_name = |id: &FrameId| {
         let outer = saved.frames.get(id).and_then(|frames| frames.last());
-        local.contains_key(id) || outer.is_some_and(|frame| frame.resolved)
+        let local = local.get(id).and_then(|frames| frames.last());
+        local.or(outer).is_some_and(|frame| frame.resolved)
     };
     let has_none = |frame: &Frame| {
         let kinds = matches!(frame, Frame::Kernel(_) | Frame::KernelCode(_));

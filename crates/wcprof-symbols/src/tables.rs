@@ -33,7 +33,8 @@ pub fn symbolize_tables(
     let mut local = LocalReports::default();
     let frames = (0..=u32::MAX).map(FrameId).zip(&tables.frames);
     for (id, frame) in frames.filter(|(id, _)| !known.frames.contains_key(id)) {
-        let has_name = tables.names.local.names.frames.contains_key(&id);
+        let names = tables.names.local.names.frames.get(&id);
+        let has_name = names.is_some_and(|names| names.iter().any(|name| name.resolved));
         if local.count(frame, tables, has_name) {
             report.n_frames += 1;
             report.n_unresolved += usize::from(!has_name);

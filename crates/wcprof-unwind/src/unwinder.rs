@@ -228,13 +228,19 @@ impl Unwinder {
         is_new
     }
 
-    /// Whether an address is in executable memory of no module, or of a file that is none (`memfd`).
-    pub fn is_foreign_code(&self, address: Avma) -> bool {
+    /// The executable memory of no module that an address is in.
+    pub fn foreign_code(&self, address: Avma) -> Option<Range<Avma>> {
         let n_before = self
             .foreign
             .partition_point(|range| range.start <= address.0);
-        let before = n_before.checked_sub(1).and_then(|at| self.foreign.get(at));
-        before.is_some_and(|range| range.contains(&address.0))
+        let range = self.foreign.get(n_before.checked_sub(1)?)?;
+        let range = range.contains(&address.0).then_some(range)?;
+        Some(Avma(range.start)..Avma(range.end))
+    }
+
+    /// Whether an address is in executable memory of no module, or of a file that is none (`memfd`).
+    pub fn is_foreign_code(&self, address: Avma) -> bool {
+        self.foreign_code(address).is_some()
             || self
                 .entry_at(address.0)
                 .is_some_and(|m| matches!(m.code, Err(StackEnd::ModuleUnreadable)))

@@ -105,6 +105,19 @@ pub(crate) fn of_recording(
             functions: vec![code.function.clone()],
         }));
     }
+    for (id, frame) in frames(tables) {
+        let is_named = names.names.frames.contains_key(&id);
+        if let Some(place) = place_of_code(tables, &recorded.unmapped, id, frame)
+            && !is_named
+        {
+            let place = SymbolFrame {
+                name: place,
+                ..SymbolFrame::default()
+            };
+            symbols.frames.remove(&id);
+            names.names.frames.insert(id, vec![place]);
+        }
+    }
     // Sorted by frame, then time, as the trace has them.
     names.later.sort_by_key(|later| (later.frame, later.since));
     (names, problems)
@@ -129,7 +142,8 @@ pub(crate) fn count(tables: &Tables, report: &mut SymbolReport) {
             Frame::KernelCode(_) => "[kernel]",
             Frame::Native { .. } | Frame::Kernel(_) | Frame::Unknown(_) => continue,
         };
-        if named.contains_key(&id) {
+        let has_name = |functions: &Vec<SymbolFrame>| functions.iter().any(|f| f.resolved);
+        if named.get(&id).is_some_and(has_name) {
             report.n_unresolved = report.n_unresolved.saturating_sub(1);
             for module in report.modules.iter_mut().filter(|m| m.path == place) {
                 module.n_unresolved = module.n_unresolved.saturating_sub(1);
@@ -248,6 +262,27 @@ pub(crate) fn place_of_jit(
             is_nameless.then(|| (module.process, address()))
         }
         Frame::Kernel(_) | Frame::KernelCode(_) | Frame::Unknown(_) => None,
+    }
+}
+
+/// What stands for code that is in no ELF file where nothing names it: the mapping, so that the code of one is one function.
+fn place_of_code(
+    tables: &Tables,
+    unmapped: &UnmappedFrames,
+    id: FrameId,
+    frame: &Frame,
+) -> Option<String> {
+    let mapping = unmapped.mapping(id);
+    place_of_jit(tables, unmapped, id, frame)?;
+    match (frame, mapping) {
+        (Frame::Native { module, .. }, _) => {
+            Some(format!("[code in {}]", module_of(tables, *module)?.path))
+        }
+        (_, Some(mapping)) => Some(format!(
+            "[code in {:#x}-{:#x}]",
+            mapping.start.0, mapping.end.0
+        )),
+        (_, None) => None,
     }
 }
 
