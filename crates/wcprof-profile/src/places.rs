@@ -122,7 +122,8 @@ pub(crate) fn places(seen: &[Seen<'_>]) -> Vec<Place> {
     let works = |row: &Seen<'_>| !row.may_be_idle && !enters_wait(row);
     let counts = |at: &usize| is_wait(&seen[*at]) || works(&seen[*at]);
     // Rows that share their first `depth` functions; each is looked at once a depth.
-    let mut groups = vec![(0, (0..seen.len()).filter(counts).collect::<Vec<_>>())];
+    let rows = (0..seen.len()).filter(counts).collect::<Vec<_>>();
+    let mut groups: Vec<(usize, Vec<usize>)> = kinds(seen, rows).map(|rows| (0, rows)).collect();
     while let Some((depth, rows)) = groups.pop() {
         let mut branches: BTreeMap<Option<FunctionId>, Branch> = BTreeMap::new();
         for at in rows {
@@ -152,6 +153,41 @@ pub(crate) fn places(seen: &[Seen<'_>]) -> Vec<Place> {
         }
     }
     found
+}
+
+/// The rows of threads of one kind: those whose stacks begin alike, or that are linked by threads which do. A main thread
+/// and its workers may have one name; the loop of the one is not that of the others. Stacks of one thread may begin in
+/// several ways: in its loop, and in coroutines that it runs.
+fn kinds(seen: &[Seen<'_>], rows: Vec<usize>) -> impl Iterator<Item = Vec<usize>> {
+    // By thread, a thread of its kind that comes before it, or itself.
+    let mut before: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut of_root: BTreeMap<Option<FunctionId>, usize> = BTreeMap::new();
+    for row in rows.iter().map(|&at| &seen[at]) {
+        let root = row.path.first().copied();
+        let other = *of_root.entry(root).or_insert(row.thread);
+        let (a, b) = (first(&mut before, other), first(&mut before, row.thread));
+        before.insert(a.max(b), a.min(b));
+    }
+    let mut kinds: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for at in rows {
+        let kind = first(&mut before, seen[at].thread);
+        kinds.entry(kind).or_default().push(at);
+    }
+    kinds.into_values()
+}
+
+/// The first thread of a thread's kind. Halves the way there, so that long ways cannot be forged.
+fn first(before: &mut BTreeMap<usize, usize>, mut thread: usize) -> usize {
+    let next = |before: &BTreeMap<usize, usize>, at| before.get(&at).copied().unwrap_or(at);
+    loop {
+        let near = next(before, thread);
+        let far = next(before, near);
+        if near == thread {
+            return thread;
+        }
+        before.insert(thread, far);
+        thread = far;
+    }
 }
 
 /// The branches in which a dispatch loop waits for work, `None` being the loop itself. It calls a

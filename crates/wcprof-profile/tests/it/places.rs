@@ -140,3 +140,21 @@ fn whatever_the_detail() {
     // Frames: `Worker::loop` and `parse`, which is inlined, have eight lines, `handle` has eight of its own.
     assert_eq!(n_functions, [5, 2 + 3 * 8, 2 + 3 * 8]);
 }
+
+/// Check that the loop of a main thread, which waits there and works in coroutines with a root of their own, is not that
+/// of workers with the same name.
+#[test]
+fn of_another_kind() {
+    let mut m = Maker::new();
+    let (main, worker) = (m.thread(1, "qemu-img"), m.thread(2, "qemu-img"));
+    for _ in 0..40 {
+        m.on_cpu(main, &["__start_context", "submit"], 1);
+        let stack = ["_start", "main_loop", "libc:ppoll"];
+        m.blocked(main, syscall("ppoll"), &stack, 1);
+    }
+    works(&mut m, worker, &["read_block"], 12);
+    waits(&mut m, worker, &["cond_timedwait"], 30);
+    let profile = m.profile();
+    assert_eq!(state_at(&profile, "main_loop"), State::Idle);
+    assert_eq!(state_at(&profile, "cond_timedwait"), State::Idle);
+}
