@@ -212,20 +212,29 @@ pub(crate) fn whose(share: &TimeShare, finding: &Finding) -> String {
 /// What may be a finding, and how long a recording would decide it.
 fn undecided(open: &Undecided) -> String {
     let finding = &open.finding;
-    let share = share_sentence(finding).unwrap_or_default();
     let title = &finding.title;
     let id = &finding.rule;
-    let threshold = match &finding.basis {
+    // The share that is compared with the threshold which is open.
+    let (share, threshold) = match &finding.basis {
         Basis::Time(share) if percent(share.low_ns, share.base_ns()) >= open.threshold_percent => {
-            format!("{} % of a thread's time", open.min_wall_percent)
+            let part = |ns| percent(ns, share.duration_ns);
+            let interval = (part(share.low_ns), part(share.high_ns));
+            let text = with_interval(part(share.matched_ns), interval);
+            (
+                format!("{text} of one thread's time"),
+                open.min_wall_percent,
+            )
         }
-        _ => format!("{} %", open.threshold_percent),
+        _ => (
+            share_sentence(finding).unwrap_or_default(),
+            open.threshold_percent,
+        ),
     };
     let next = match open.needed_s {
         Some(seconds) => format!("a recording of {seconds} s would decide it"),
         None => "a longer recording may decide it".to_owned(),
     };
-    format!("{title} ({id}): {share}; the threshold is {threshold}; {next}")
+    format!("{title} ({id}): {share}; the threshold is {threshold} %; {next}")
 }
 
 /// The share of time that a finding rests on, as a sentence without a full stop; not escaped. `None` for
