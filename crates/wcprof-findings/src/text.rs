@@ -217,13 +217,9 @@ fn undecided(open: &Undecided) -> String {
     // The share that is compared with the threshold which is open.
     let (share, threshold) = match &finding.basis {
         Basis::Time(share) if percent(share.low_ns, share.base_ns()) >= open.threshold_percent => {
-            let part = |ns| percent(ns, share.duration_ns);
-            let interval = (part(share.low_ns), part(share.high_ns));
-            let text = with_interval(part(share.matched_ns), interval);
-            (
-                format!("{text} of one thread's time"),
-                open.min_wall_percent,
-            )
+            let part = percent(share.matched_ns, share.duration_ns);
+            let text = format!("{part:.1} % of one thread's time in {}", pools(finding));
+            (text, open.min_wall_percent)
         }
         _ => (
             share_sentence(finding).unwrap_or_default(),
