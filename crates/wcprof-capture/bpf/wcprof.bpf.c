@@ -220,7 +220,8 @@ static __attribute__((always_inline)) void copy_stack(struct task_record *r,
 	if (len > MAX_STACK)
 		len = MAX_STACK;
 	len = (len & ~7ULL) * is_wanted;
-	if (len == 0)
+	/* The verifier of Linux 6.1 forgets bounds in a product. */
+	if (len == 0 || len > MAX_STACK)
 		return;
 	below = sp - want->start;
 	if (below > RED_ZONE)

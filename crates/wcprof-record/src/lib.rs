@@ -23,6 +23,7 @@ mod snapshot;
 mod stacks;
 #[cfg(test)]
 mod tests;
+mod text_pages;
 mod threads;
 mod unmapped;
 mod weights;

@@ -18,6 +18,7 @@ use crate::images::{
     moved_code_offset,
 };
 use crate::shared::{Place, SharedFiles};
+use crate::text_pages::TextPages;
 
 /// Modules that are mapped no more whose files are held for their names.
 const MAX_UNMAPPED: usize = 128;
@@ -101,6 +102,7 @@ pub(crate) struct Modules {
     unmapped: VecDeque<(Avma, Option<BuildId>)>,
     ids: HashMap<ModuleKey, TraceModule>,
     problems: Vec<ModuleProblem>,
+    text_pages: TextPages,
 }
 
 impl Modules {
@@ -113,6 +115,7 @@ impl Modules {
             unmapped: VecDeque::new(),
             ids: HashMap::new(),
             problems: Vec::new(),
+            text_pages: TextPages::default(),
         }
     }
 
@@ -134,6 +137,11 @@ impl Modules {
     pub(crate) fn id(&self, key: ModuleKey) -> Option<(ModuleId, LoadBias, Svma)> {
         let known = self.ids.get(&key)?;
         Some((known.id, known.bias, known.base))
+    }
+
+    /// What is known of its code.
+    pub(crate) fn text_pages(&mut self) -> &mut TextPages {
+        &mut self.text_pages
     }
 
     /// Notes that mappings were left out.
@@ -192,6 +200,7 @@ impl Modules {
         shared: &mut SharedFiles,
         mut add: impl FnMut(&mut SharedFiles, &NewModule<'_>) -> ModuleId,
     ) -> Changes {
+        self.text_pages.set_mappings(mappings);
         self.hold_jitdumps(mappings);
         let mut images = images(mappings);
         if let Some(n @ 1..) = images.len().checked_sub(MAX_IMAGES) {

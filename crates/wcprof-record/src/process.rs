@@ -14,11 +14,12 @@ use wcprof_unwind::{SplicedStack, StackCopy as Copy, Unwinder, UnwoundFrame, Unw
 use crate::exited::ExitedCpu;
 use crate::files::TargetFiles;
 use crate::folds::FoldId;
-use crate::live_stack::{LiveStack, LiveText};
+use crate::live_stack::LiveStack;
 use crate::locks::Locks;
 use crate::modules::{ModuleProblem, Modules};
 use crate::replay::{AddressSpace, Begin, Reads, Replay, Watched};
 use crate::shared::SharedFiles;
+use crate::text_pages::LiveText;
 use crate::unmapped::UnmappedFrames;
 
 /// Mappings are read again at most this often for code that is in no module; more often while a
@@ -166,7 +167,7 @@ impl ProcessState {
         self.unwinder.unwind(
             &copy.regs,
             &mut memory,
-            &mut LiveText::new(self.target.pid()),
+            &mut LiveText::new(self.target.pid(), self.modules.text_pages()),
             unwound,
         );
     }

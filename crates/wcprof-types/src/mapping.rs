@@ -13,6 +13,8 @@ pub struct Mapping {
     pub end: Avma,
     /// Readable.
     pub readable: bool,
+    /// What is there may change: it is writable, or shared with others who may write to the file.
+    pub mutable: bool,
     /// Executable.
     pub executable: bool,
     /// Where in the file `start` is.
@@ -80,6 +82,7 @@ fn parse(line: &str) -> Option<Mapping> {
         start: Avma(start),
         end: Avma(end),
         readable: permissions[0] == b'r',
+        mutable: permissions[1] == b'w' || permissions[3] == b's',
         executable: permissions[2] == b'x',
         offset: FileOffset(offset),
         device: (

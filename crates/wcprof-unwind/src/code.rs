@@ -111,6 +111,11 @@ impl ModuleCode {
         self.loads.is_code(svma.0)
     }
 
+    /// Addresses of the executable segments.
+    pub(crate) fn code(&self) -> impl Iterator<Item = Range<u64>> {
+        self.loads.code()
+    }
+
     /// Position in the file of whole pages of an executable segment; `None` for other pages.
     pub fn code_offset(&self, pages: Range<Svma>) -> Option<FileOffset> {
         let offset = self.loads.code_offset(pages.start.0..pages.end.0);

@@ -280,6 +280,10 @@ impl Unwinder {
         n_trials: &mut u32,
     ) -> Option<Cursor> {
         let lookup = cursor.address.for_lookup();
+        let frame = (raw(cursor.address), cursor.sp, cursor.bp);
+        if self.not_called.contains(&frame) {
+            return None;
+        }
         for slot in self.slots_above(cursor)? {
             let (word, caller) = caller_at(cursor, slot, memory)?;
             if !is_user_address(word) || !self.is_code(caller.address.for_lookup()) {
@@ -306,7 +310,12 @@ impl Unwinder {
             if goes_on {
                 return Some(caller);
             }
+            if *n_trials == MAX_TRIALS {
+                return None;
+            }
         }
+        // Nothing that this search knows can change that for the stack.
+        self.not_called.insert(frame);
         None
     }
 

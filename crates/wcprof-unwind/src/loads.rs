@@ -88,6 +88,12 @@ impl Loads {
         self.0.iter().any(|l| is_executable(l) && is_inside(l))
     }
 
+    /// Addresses of the executable ones.
+    pub(crate) fn code(&self) -> impl Iterator<Item = Range<u64>> {
+        let executable = self.0.iter().filter(|l| is_executable(l));
+        executable.map(|l| l.address..l.address.saturating_add(l.memory_size))
+    }
+
     /// Position in the file of whole pages of an executable segment; `None` for other pages.
     pub(crate) fn code_offset(&self, pages: Range<u64>) -> Option<u64> {
         self.0.iter().filter(|l| is_executable(l)).find_map(|l| {
@@ -143,6 +149,7 @@ mod tests {
                 start: Avma(0x7000),
                 end: Avma(0x9000),
                 readable: true,
+                mutable: false,
                 executable,
                 offset: FileOffset(offset),
                 device: (0, 0),

@@ -1,11 +1,11 @@
 //! The modules of one process, and one step from a frame to its caller.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
 use gimli::UnwindContext;
-use wcprof_types::{Avma, FrameAddress, LoadBias, ScratchRegs, StackEnd};
+use wcprof_types::{Avma, FrameAddress, LoadBias, ScratchRegs, StackEnd, Svma};
 
 use crate::code::ModuleCode;
 use crate::go_step::{CallOfC, GoStep, by_frame_pointer};
@@ -117,6 +117,8 @@ const EMPTY: Slot = Slot {
 pub struct Unwinder {
     /// By first address, without overlaps.
     modules: BTreeMap<u64, Entry>,
+    /// Executable parts of these, by address. Searches ask about each word of a stack.
+    code: Vec<Range<u64>>,
     /// Executable memory of no module, sorted.
     foreign: Vec<Range<u64>>,
     next_key: u32,
@@ -127,6 +129,8 @@ pub struct Unwinder {
     pub(crate) n_steps_left: u32,
     /// Bytes of call frame information that may still be executed for it.
     pub(crate) n_bytes_left: usize,
+    /// Frames of it that no call was found to lead to: address, stack pointer, `rbp`.
+    pub(crate) not_called: HashSet<(u64, u64, Option<u64>)>,
 }
 
 impl std::fmt::Debug for Unwinder {
@@ -141,6 +145,7 @@ impl Default for Unwinder {
     fn default() -> Self {
         Self {
             modules: BTreeMap::new(),
+            code: Vec::new(),
             foreign: Vec::new(),
             next_key: 0,
             slots: vec![EMPTY; N_STEP_SLOTS].into(),
@@ -148,6 +153,7 @@ impl Default for Unwinder {
             context: UnwindContext::new(),
             n_steps_left: 0,
             n_bytes_left: 0,
+            not_called: HashSet::new(),
         }
     }
 }
@@ -170,6 +176,18 @@ impl Unwinder {
         }
         self.modules
             .retain(|&known, m| m.end <= start || end <= known);
+        let is_outside = |range: &Range<u64>| range.end <= start || end <= range.start;
+        self.code.retain(is_outside);
+        match &code {
+            Ok(module) => {
+                let in_memory = |svma| bias.to_avma(Svma(svma)).0;
+                let parts = module.code();
+                let parts = parts.map(|r| in_memory(r.start).max(start)..in_memory(r.end).min(end));
+                self.code.extend(parts.filter(|r| r.start < r.end));
+            }
+            Err(_) => self.code.push(start..end),
+        }
+        self.code.sort_unstable_by_key(|range| range.start);
         let key = ModuleKey(self.next_key);
         self.next_key = self.next_key.wrapping_add(1);
         let entry = Entry {
@@ -185,7 +203,11 @@ impl Unwinder {
 
     /// Removes the module whose range begins at `start`.
     pub fn remove_module(&mut self, start: Avma) {
-        self.modules.remove(&start.0);
+        if let Some(removed) = self.modules.remove(&start.0) {
+            let is_outside =
+                |range: &Range<u64>| range.end <= start.0 || removed.end <= range.start;
+            self.code.retain(is_outside);
+        }
         self.clear_caches();
     }
 
@@ -210,11 +232,9 @@ impl Unwinder {
 
     /// Whether an address is in executable code of a module.
     pub fn is_code(&self, address: Avma) -> bool {
-        self.entry_at(address.0).is_some_and(|m| {
-            m.code
-                .as_ref()
-                .map_or(true, |c| c.is_code(m.bias.to_svma(address)))
-        })
+        let n_before = self.code.partition_point(|range| range.start <= address.0);
+        let before = n_before.checked_sub(1).and_then(|at| self.code.get(at));
+        before.is_some_and(|range| address.0 < range.end)
     }
 
     /// Tells where executable memory is that is of no module: code that a JIT compiler made. Ranges in any

@@ -42,6 +42,7 @@ impl Map {
             start: Avma(start),
             end: Avma(self.end),
             readable: true,
+            mutable: false,
             executable: true,
             offset: FileOffset(self.offset),
             device: (0, 0),

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use wcprof_types::{Avma, ScratchRegs, StackEnd, UserRegs};
+use wcprof_types::{Avma, StackEnd, UserRegs};
 use wcprof_unwind::{StackCopy, Unwinder, UnwoundStack};
 
 const CODE: Range<u64> = 0x10_0000..0x20_0000;
@@ -28,8 +28,7 @@ fn unwind(words: &[u64], calls: bool) -> (Vec<u64>, StackEnd) {
         ip: Avma(CODE.start + 0x10),
         sp: Avma(STACK),
         bp: Some(STACK),
-        bx: None,
-        scratch: ScratchRegs::default(),
+        ..UserRegs::default()
     };
     let mut stack = UnwoundStack::default();
     unwinder.unwind(&regs, &mut memory, &mut text, &mut stack);
