@@ -49,6 +49,7 @@ wcprof_testkit::engine_tests! {
         odd::no_cfi: "Check that a stack which call frame information leaves is truncated, though rbp is 0.",
         odd::fiber: "Check that the stack of a fiber begins where Boost.Context begins it.",
         odd::trampoline: "Check that a stack goes on below a trampoline of CPython's.",
+        odd::frame_by_rbx: "Check stacks of functions whose frame is in rbx.",
         odd::queued: "Check stacks of threads that are queued in assembler, and below much stack.",
         odd::beside_a_file: "Check that code made beside a mapped file is not taken for the file's.",
         locks::blame: "Check who holds mutexes and rwlocks, in a pid namespace too, and that conditions are not blamed.",

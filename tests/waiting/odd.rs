@@ -129,6 +129,31 @@ pub(crate) fn queued(engine: Engine) {
     }
 }
 
+/// Functions keep their caller's frame in `rbx`, in the register and saved by what they called.
+pub(crate) fn frame_by_rbx(engine: Engine) {
+    for variant in Variant::BOTH {
+        let target = RemoteProcess::start(&fixture("rbx.c", variant));
+        let recording = Attach::new(engine, target.pid()).seconds(1.5).run();
+        recording.assert_sound(engine);
+        let folded = recording.folded();
+        let waiting = folded.thread("r-sleep").states(&["[sleep]"]);
+        let chain = [
+            "r_sleep",
+            "sleep_outer",
+            "sleep_by_rbx",
+            "saves_rbx",
+            "sleep_below",
+        ];
+        let whole = waiting.chain(&chain);
+        assert!(whole.share_of(&waiting) > 0.99, "{}", waiting.show());
+        if engine.sees_running() {
+            let running = folded.thread("r-spin").states(&["[on-cpu]"]).with_stack();
+            let whole = running.chain(&["r_spin", "spin_outer", "spin_by_rbx"]);
+            assert!(whole.share_of(&running) > 0.99, "{}", running.show());
+        }
+    }
+}
+
 /// Code that a program made lies just where a file that is mapped beside it would have code.
 pub(crate) fn beside_a_file(engine: Engine) {
     if !engine.sees_running() {

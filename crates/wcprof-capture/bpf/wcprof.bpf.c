@@ -220,14 +220,17 @@ static __attribute__((always_inline)) void copy_stack(struct task_record *r,
 	if (len > MAX_STACK)
 		len = MAX_STACK;
 	len = (len & ~7ULL) * is_wanted;
-	/* The verifier of Linux 6.1 forgets bounds in a product. */
-	if (len == 0 || len > MAX_STACK)
+	if (len == 0)
 		return;
 	below = sp - want->start;
 	if (below > RED_ZONE)
 		below = RED_ZONE;
 	below &= ~7ULL;
 	len += below;
+	/* For the verifier of Linux 6.1, which forgets bounds in a product. */
+	asm volatile("" : "+r"(len));
+	if (len > RED_ZONE + MAX_STACK)
+		return;
 	if (bpf_copy_from_user_task(r + 1, len, (void *)(sp - below), task, 0))
 		return;
 	if (has_run(r, task)) {

@@ -8,7 +8,7 @@ use wcprof_types::{Avma, FrameAddress, ScratchRegs, StackEnd};
 
 use crate::call::{CALL_LOOKBEHIND, direct_call_target, is_preceded_by_call};
 use crate::memory::{StackMemory, TextMemory, bytes_before, is_called};
-use crate::row::{Cursor, Fault, raw};
+use crate::row::{Cursor, Fault, Rbx, raw};
 use crate::unwinder::{Step, Unwinder};
 use crate::walk::is_user_address;
 
@@ -464,6 +464,8 @@ fn caller_at<M: StackMemory + ?Sized>(
     let caller = Cursor {
         address: FrameAddress::ReturnAddress(Avma(word)),
         sp: slot + 8,
+        // Where a function without an FDE saves it is not known.
+        bx: Rbx::Unknown,
         ..*cursor
     };
     Some((word, caller))
@@ -478,6 +480,7 @@ fn linked<M: StackMemory + ?Sized>(cursor: &Cursor, memory: &mut M) -> Option<Cu
         address: FrameAddress::ReturnAddress(Avma(return_address)),
         sp: bp.checked_add(16)?,
         bp: Some(saved),
+        bx: Rbx::Unknown,
         scratch: ScratchRegs::default(),
     })
 }

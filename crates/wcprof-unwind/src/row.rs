@@ -2,7 +2,7 @@
 //! offsets, which can be cached.
 //!
 //! Together with `walk.rs` this holds all that is particular to x86-64 registers. Only `rip`,
-//! `rsp` and `rbp` are followed; registers that calls do not preserve are known at the leaf and,
+//! `rsp`, `rbp` and `rbx` are followed; registers that calls do not preserve are known at the leaf and,
 //! as a checked guess, through assembler that calls within its module. A rule that needs another
 //! register has no answer.
 
@@ -31,6 +31,7 @@ pub(crate) struct Row {
     end: u64,
     cfa: CfaRule<usize>,
     bp: Option<RegisterRule<usize>>,
+    bx: Option<RegisterRule<usize>>,
     ra: Option<RegisterRule<usize>>,
     encoding: Encoding,
 }
@@ -47,6 +48,21 @@ pub(crate) struct PlainRow {
     cfa: i16,
     /// Where the caller's `rbp` is saved, in words; `None` where it is still in its register.
     bp: Option<i16>,
+    /// The same of `rbx`; [`NOT_SAVED`] where it is still in its register.
+    bx: i16,
+}
+
+/// No offset of a register's place.
+const NOT_SAVED: i16 = i16::MIN;
+
+/// What is known of a frame's `rbx`. Few frames need it: ld.so's, of calls that are bound lazily. It is not read before.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Rbx {
+    Unknown,
+    /// In the register, where the thread was sampled.
+    Register(u64),
+    /// In this place of the stack.
+    SavedAt(u64),
 }
 
 /// A frame on the way up.
@@ -55,6 +71,7 @@ pub(crate) struct Cursor {
     pub address: FrameAddress<Avma>,
     pub sp: u64,
     pub bp: Option<u64>,
+    pub bx: Rbx,
     pub scratch: ScratchRegs,
 }
 
@@ -134,8 +151,14 @@ impl Row {
             (X86_64::RBP, Some(-16)) if offset == 16 => true,
             _ => return None,
         };
+        let saved_bx = match self.bx {
+            None | Some(RegisterRule::SameValue) => NOT_SAVED,
+            Some(RegisterRule::Offset(at)) => words(at.checked_add(offset)?)?,
+            _ => return None,
+        };
         Some(PlainRow {
             from_bp,
+            bx: saved_bx,
             cfa: words(offset)?,
             bp: match saved_bp {
                 Some(at) => Some(words(at.checked_add(offset)?)?),
@@ -147,7 +170,39 @@ impl Row {
     /// Whether the CFA is based on a register that calls do not preserve.
     pub fn is_scratch_based(&self) -> bool {
         matches!(self.cfa, CfaRule::RegisterAndOffset { register, .. }
-            if !matches!(register, X86_64::RSP | X86_64::RBP))
+            if !matches!(register, X86_64::RSP | X86_64::RBP | X86_64::RBX))
+    }
+
+    /// Whether the caller can depend on `rbx`.
+    pub fn may_need_rbx(&self, code: &ModuleCode) -> bool {
+        /// Of expressions (DWARF 5, section 7.7.1): `DW_OP_breg3` and `DW_OP_bregx`.
+        const NAMES_RBX: [u8; 2] = [0x73, 0x92];
+        let data = self.data(code);
+        let names_it = |expression: &UnwindExpression<usize>| {
+            let end = expression.offset.saturating_add(expression.length);
+            let bytes = data.get(expression.offset..end).unwrap_or_default();
+            bytes.iter().any(|byte| NAMES_RBX.contains(byte))
+        };
+        let cfa_needs_it = match &self.cfa {
+            CfaRule::RegisterAndOffset { register, .. } => *register == X86_64::RBX,
+            CfaRule::Expression(expression) => names_it(expression),
+        };
+        let rules = [&self.bp, &self.ra];
+        cfa_needs_it
+            || rules.into_iter().flatten().any(|rule| match rule {
+                RegisterRule::Register(register) => *register == X86_64::RBX,
+                RegisterRule::Expression(e) | RegisterRule::ValExpression(e) => names_it(e),
+                _ => false,
+            })
+    }
+
+    /// The section that its expressions are in.
+    fn data<'c>(&self, code: &'c ModuleCode) -> &'c [u8] {
+        let cfi = match self.section {
+            SectionKind::EhFrame => &code.cfi,
+            SectionKind::DebugFrame => &code.debug_cfi,
+        };
+        cfi.as_ref().map_or(&[][..], |c| &c.data[..])
     }
 
     /// The caller. Its address is 0 when the return address is.
@@ -157,13 +212,8 @@ impl Row {
         cursor: &Cursor,
         memory: &mut M,
     ) -> Result<Cursor, Fault> {
-        let cfi = match self.section {
-            SectionKind::EhFrame => &code.cfi,
-            SectionKind::DebugFrame => &code.debug_cfi,
-        };
-        let data = cfi.as_ref().map_or(&[][..], |c| &c.data[..]);
         let mut machine = Machine {
-            data,
+            data: self.data(code),
             encoding: self.encoding,
             cursor,
             memory,
@@ -199,6 +249,16 @@ impl Row {
                 Err(fault) => return Err(fault),
             },
         };
+        let bx = match &self.bx {
+            None | Some(RegisterRule::SameValue) => cursor.bx,
+            Some(RegisterRule::Offset(at)) => {
+                saved_rbx(cursor, cfa.checked_add_signed(*at).ok_or(NO_ANSWER)?)
+            }
+            Some(rule) => match machine.value(rule, cfa, 0) {
+                Ok(value) => Rbx::Register(value),
+                Err(_) => Rbx::Unknown,
+            },
+        };
         let address = match self.signal {
             true => FrameAddress::InstructionPointer(Avma(ip)),
             false => FrameAddress::ReturnAddress(Avma(ip)),
@@ -207,6 +267,7 @@ impl Row {
             address,
             sp: cfa,
             bp,
+            bx,
             scratch: ScratchRegs::default(),
         })
     }
@@ -245,6 +306,11 @@ impl PlainRow {
         if sp <= cursor.sp {
             return Err(Fault::End(StackEnd::DidNotAdvance));
         }
+        let bx = match (self.bx, at(self.bx)) {
+            (NOT_SAVED, _) => cursor.bx,
+            (_, Some(place)) => saved_rbx(cursor, place),
+            (_, None) => Rbx::Unknown,
+        };
         let mut read = |address| memory.read(address).map_err(|e| Fault::End(e.into()));
         let bp = match self.bp.map(|_| read(bp_at)) {
             None => cursor.bp,
@@ -256,9 +322,18 @@ impl PlainRow {
             address: FrameAddress::ReturnAddress(Avma(read(sp - 8)?)),
             sp,
             bp,
+            bx,
             // No rule says that they changed; see `Unwinder::unwind`.
             scratch: cursor.scratch,
         })
+    }
+}
+
+/// `rbx` of the caller where a rule says that it is saved. In an epilogue it may be restored already, see [`Row::execute`].
+fn saved_rbx(cursor: &Cursor, place: u64) -> Rbx {
+    match is_leaf(cursor) && place < cursor.sp {
+        true => cursor.bx,
+        false => Rbx::SavedAt(place),
     }
 }
 
@@ -289,6 +364,7 @@ fn find_in<'a, S: UnwindSection<Slice<'a>>>(
         end: fde.initial_address().saturating_add(fde.len()),
         cfa: row.cfa().clone(),
         bp: row.register(X86_64::RBP),
+        bx: row.register(X86_64::RBX),
         ra: row.register(X86_64::RA),
         encoding: fde.cie().encoding(),
     })
@@ -303,8 +379,13 @@ struct Machine<'a, M: ?Sized> {
 }
 
 impl<M: StackMemory + ?Sized> Machine<'_, M> {
-    fn register(&self, register: Register) -> Result<u64, Fault> {
+    fn register(&mut self, register: Register) -> Result<u64, Fault> {
         match register {
+            X86_64::RBX => match self.cursor.bx {
+                Rbx::Unknown => Err(NO_ANSWER),
+                Rbx::Register(value) => Ok(value),
+                Rbx::SavedAt(place) => self.read(place),
+            },
             X86_64::RA => Ok(raw(self.cursor.address)),
             X86_64::RSP => Ok(self.cursor.sp),
             X86_64::RBP => self.cursor.bp.ok_or(Fault::NeedsBp),

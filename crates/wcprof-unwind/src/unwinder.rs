@@ -10,7 +10,7 @@ use wcprof_types::{Avma, FrameAddress, LoadBias, ScratchRegs, StackEnd, Svma};
 use crate::code::ModuleCode;
 use crate::go_step::{CallOfC, GoStep, by_frame_pointer};
 use crate::memory::{StackMemory, TextMemory, is_called};
-use crate::row::{Cursor, Fault, PlainRow, Row, is_leaf, raw};
+use crate::row::{Cursor, Fault, PlainRow, Rbx, Row, is_leaf, raw};
 
 /// Slots of the cache of [`Step`]s by address, 32 bytes each.
 const N_STEP_SLOTS: usize = 8192;
@@ -27,6 +27,7 @@ const SIGRETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
 const UC_R8: u64 = 40;
 const UC_RDI: u64 = 104;
 const UC_RBP: u64 = 120;
+const UC_RBX: u64 = 128;
 const UC_RAX: u64 = 144;
 const UC_RSP: u64 = 160;
 const UC_RIP: u64 = 168;
@@ -57,6 +58,8 @@ pub(crate) enum Step {
         signal: bool,
         /// Its CFA is based on a register that calls do not preserve.
         scratch: bool,
+        /// Its caller can depend on `rbx`.
+        bx: bool,
     },
     /// A signal trampoline without call frame information.
     Sigreturn,
@@ -373,11 +376,13 @@ impl Unwinder {
             self.clear_caches();
         }
         let (signal, scratch) = (row.signal, row.is_scratch_based());
+        let bx = row.may_need_rbx(&code);
         self.rows.push((row, code));
         Step::Own {
             row: (self.rows.len() - 1) as u32,
             signal,
             scratch,
+            bx,
         }
     }
 
@@ -450,6 +455,7 @@ fn sigreturn<M: StackMemory + ?Sized>(sp: u64, memory: &mut M) -> Result<Cursor,
         address: FrameAddress::InstructionPointer(Avma(at(UC_RIP)?)),
         sp: at(UC_RSP)?,
         bp: Some(at(UC_RBP)?),
+        bx: Rbx::Register(at(UC_RBX)?),
         scratch: ScratchRegs {
             ax: Some(at(UC_RAX)?),
             di: Some(at(UC_RDI)?),

@@ -3,7 +3,7 @@
 use wcprof_types::{Avma, FrameAddress, ScratchRegs, StackEnd, UserRegs};
 
 use crate::memory::{StackMemory, TextMemory, is_called};
-use crate::row::{Cursor, Fault, raw};
+use crate::row::{Cursor, Fault, Rbx, raw};
 use crate::unwinder::{ModuleKey, Step, Unwinder};
 
 /// `mov %rbx,%rsp`, with which glibc's `__start_context` begins.
@@ -39,7 +39,7 @@ pub struct UnwoundStack {
     /// Steps that call frame information alone did not give: a saved `rbp` or a call found by search, or a
     /// frame pointer followed where no FDE covers the address. Each was checked.
     pub n_guessed: u32,
-    /// It may depend on registers that calls do not preserve.
+    /// It may depend on registers that calls do not preserve, or on `rbx`.
     pub used_scratch: bool,
 }
 
@@ -67,6 +67,7 @@ impl Unwinder {
             address: FrameAddress::InstructionPointer(regs.ip),
             sp: regs.sp.0,
             bp: regs.bp,
+            bx: regs.bx.map_or(Rbx::Unknown, Rbx::Register),
             scratch: regs.scratch,
         };
         let mut scratch_of = None;
@@ -98,6 +99,8 @@ impl Unwinder {
             // Only rows that are not plain refer to them.
             stack.used_scratch |=
                 matches!(step, Step::Own { .. }) && cursor.scratch != ScratchRegs::default();
+            stack.used_scratch |=
+                matches!(step, Step::Own { bx: true, .. }) && matches!(cursor.bx, Rbx::Register(_));
             let (next, is_guess) = self.find_or_guess(&cursor, step, memory, text);
             stack.n_guessed += u32::from(is_guess);
             let caller = match next {
