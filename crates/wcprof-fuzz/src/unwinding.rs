@@ -44,11 +44,15 @@ pub(crate) fn unwind(data: &[u8]) {
         sp: Avma(STACK),
         bp: (flags & 1 != 0).then_some(bp),
         bx: (flags & 32 != 0).then_some(bp),
-        scratch: ScratchRegs {
-            ax: (flags & 2 != 0).then_some(scratch[0]),
-            di: (flags & 16 != 0).then_some(scratch[0]),
-            r8_to_r11: [1, 2, 3, 4].map(|i| (flags & 4 != 0).then_some(scratch[i])),
-        },
+        scratch: ScratchRegs::new([
+            (0, (flags & 2 != 0).then_some(scratch[0])),
+            (1, (flags & 64 != 0).then_some(scratch[0])),
+            (5, (flags & 16 != 0).then_some(scratch[0])),
+            (8, (flags & 4 != 0).then_some(scratch[1])),
+            (9, (flags & 4 != 0).then_some(scratch[2])),
+            (10, (flags & 4 != 0).then_some(scratch[3])),
+            (11, (flags & 4 != 0).then_some(scratch[4])),
+        ]),
     };
     let limit = Avma(STACK + 2 * MAX_STACK as u64);
     let mut text = |address: Avma, bytes: &mut [u8]| {

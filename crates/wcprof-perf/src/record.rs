@@ -108,22 +108,19 @@ fn sample<'a>(
     if u64::from(bindings::PERF_SAMPLE_REGS_ABI_NONE) != reader.u64()? {
         let (ax, bx, si) = (reader.u64()?, reader.u64()?, reader.u64()?);
         let (bp, sp, ip) = (reader.u64()?, reader.u64()?, reader.u64()?);
-        let mut r8_to_r11 = [None; 4];
-        for register in &mut r8_to_r11 {
+        let mut scratch = [(0, None), (8, None), (9, None), (10, None), (11, None)];
+        for (_, register) in scratch.iter_mut().skip(1) {
             *register = Some(reader.u64()?);
         }
+        // The kernel has overwritten it in a system call.
+        scratch[0].1 = Some(ax).filter(|&ax| !in_kernel || ax != IN_SYSCALL_AX);
         in_kvm_run = in_kernel && ax == IN_SYSCALL_AX && si == KVM_RUN;
         regs = Some(UserRegs {
             ip: Avma(ip),
             sp: Avma(sp),
             bp: Some(bp),
             bx: Some(bx),
-            scratch: ScratchRegs {
-                // The kernel has overwritten it in a system call.
-                ax: Some(ax).filter(|&ax| !in_kernel || ax != IN_SYSCALL_AX),
-                di: None,
-                r8_to_r11,
-            },
+            scratch: ScratchRegs::new(scratch),
         });
     }
     let room = usize::try_from(reader.u64()?).ok()?;

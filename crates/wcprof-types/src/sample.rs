@@ -24,26 +24,37 @@ pub const RED_ZONE: usize = 128;
 
 /// Registers that a call need not preserve, yet call frame information refers to: OpenSSL's AES-GCM
 /// keeps the caller's stack pointer in `rax`, other assembler and prologues that probe the stack in `r8` to `r11`; glibc's
-/// `vfork` keeps its return address in `rdi`. Each may be unknown.
+/// `vfork` keeps its return address in `rdi`, musl's in `rdx`. Each may be unknown.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ScratchRegs {
-    /// `rax`.
-    pub ax: Option<u64>,
-    /// `rdi`.
-    pub di: Option<u64>,
-    /// `r8` to `r11`.
-    pub r8_to_r11: [Option<u64>; 4],
+    /// A bit for each of [`SCRATCH_REGS`] that is known.
+    known: u8,
+    /// 0 where it is not.
+    values: [u64; SCRATCH_REGS.len()],
 }
 
+/// `rax`, `rdx`, `rdi`, `r8` to `r11`, by DWARF register number (System V ABI for AMD64, figure 3.36).
+const SCRATCH_REGS: [u16; 7] = [0, 1, 5, 8, 9, 10, 11];
+
 impl ScratchRegs {
-    /// By DWARF register number (System V ABI for AMD64, figure 3.36).
-    pub fn get(&self, dwarf_register: u16) -> Option<u64> {
-        match dwarf_register {
-            0 => self.ax,
-            5 => self.di,
-            8..=11 => self.r8_to_r11[usize::from(dwarf_register) - 8],
-            _ => None,
+    /// Those of these registers that are known, each by its DWARF number. Others than `rax`, `rdx`, `rdi` and `r8` to `r11`
+    /// are left out.
+    pub fn new(registers: impl IntoIterator<Item = (u16, Option<u64>)>) -> Self {
+        let mut regs = Self::default();
+        for (number, value) in registers {
+            let at = SCRATCH_REGS.iter().position(|known| *known == number);
+            if let (Some(at), Some(value)) = (at, value) {
+                regs.known |= 1 << at;
+                regs.values[at] = value;
+            }
         }
+        regs
+    }
+
+    /// By DWARF register number.
+    pub fn get(&self, number: u16) -> Option<u64> {
+        let at = SCRATCH_REGS.iter().position(|known| *known == number)?;
+        (self.known & 1 << at != 0).then(|| self.values[at])
     }
 }
 

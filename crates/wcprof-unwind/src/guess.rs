@@ -8,7 +8,7 @@ use wcprof_types::{Avma, FrameAddress, ScratchRegs, StackEnd};
 
 use crate::call::{CALL_LOOKBEHIND, direct_call_target, is_preceded_by_call};
 use crate::memory::{StackMemory, TextMemory, bytes_before, is_called};
-use crate::row::{Cursor, Fault, Rbx, raw};
+use crate::row::{Cursor, Fault, Rbx, is_leaf, raw};
 use crate::unwinder::{Step, Unwinder};
 use crate::walk::is_user_address;
 
@@ -50,6 +50,13 @@ fn ends_thread(code: [u8; AFTER_CALL]) -> bool {
             | [0x48, 0x31, 0xff, 0xe8, _, _, _, _, 0xf4]
     )
 }
+
+/// `pop %rdx; mov $58,%eax; syscall; push %rdx`: musl's `vfork` (src/process/x86_64/vfork.s), which has its return address in
+/// `rdx` from the first to the last of these.
+const VFORK: [u8; 9] = [0x5a, 0xb8, 0x3a, 0, 0, 0, 0x0f, 0x05, 0x52];
+
+/// The DWARF number of `rdx`.
+const RDX: u16 = 1;
 
 /// Frames that one trial walks.
 const TRIAL_FRAMES: usize = 512;
@@ -161,6 +168,7 @@ impl Unwinder {
         text: &mut dyn TextMemory,
     ) -> Result<Cursor, Fault> {
         let found = self.through_trampoline(cursor, memory, text);
+        let found = found.or_else(|| self.leave_vfork(cursor, text));
         let found = found.or_else(|| self.search_call(cursor, memory, text));
         let found = found.or_else(|| self.called_first(cursor, memory, text));
         let found = found.or_else(|| self.follow_bp(cursor, memory, text));
@@ -194,6 +202,23 @@ impl Unwinder {
         let (return_address, caller) = caller_at(cursor, cursor.sp.checked_add(8)?, memory)?;
         let is_code = is_user_address(return_address) && self.is_code(caller.address.for_lookup());
         (is_code && is_called(text, return_address)).then_some(caller)
+    }
+
+    /// The caller of musl's `vfork` inside its system call.
+    fn leave_vfork(&self, cursor: &Cursor, text: &mut dyn TextMemory) -> Option<Cursor> {
+        let return_address = Avma(cursor.scratch.get(RDX).filter(|_| is_leaf(cursor))?);
+        let mut around = [0; VFORK.len()];
+        let from = raw(cursor.address).checked_sub(VFORK.len() as u64 - 1)?;
+        let caller = Cursor {
+            address: FrameAddress::ReturnAddress(return_address),
+            scratch: ScratchRegs::default(),
+            ..*cursor
+        };
+        let is_there = text.read_text(Avma(from), &mut around)
+            && around == VFORK
+            && self.is_code(caller.address.for_lookup())
+            && is_called(text, return_address.0);
+        is_there.then_some(caller)
     }
 
     /// Whether a frame without an FDE has no caller: it is the function that the program begins with, or one that begins
@@ -331,16 +356,25 @@ impl Unwinder {
         if is_begin(target) {
             return true;
         }
-        // One function may go on as another: `xor %esi,%esi; jmp f`.
+        // One function may go on as another: `xor %esi,%esi; jmp f`. A PLT entry jumps to where a word of the GOT points.
         let mut code = [0; TAIL_BYTES];
         if !text.read_text(Avma(target), &mut code) {
             return false;
         }
-        (target..).zip(code.windows(5)).any(|(at, code)| {
+        (target..).zip(code.windows(6)).any(|(at, code)| {
+            let relative = |n: u64, bytes| {
+                at.wrapping_add(n)
+                    .wrapping_add_signed(i64::from(i32::from_le_bytes(bytes)))
+            };
             let to = match *code {
-                [0xe9, a, b, c, d] => at
-                    .wrapping_add(5)
-                    .wrapping_add_signed(i64::from(i32::from_le_bytes([a, b, c, d]))),
+                [0xff, 0x25, a, b, c, d] => {
+                    let mut word = [0; 8];
+                    if !text.read_text(Avma(relative(6, [a, b, c, d])), &mut word) {
+                        return false;
+                    }
+                    u64::from_le_bytes(word)
+                }
+                [0xe9, a, b, c, d, _] => relative(5, [a, b, c, d]),
                 [0xeb, offset, ..] => at
                     .wrapping_add(2)
                     .wrapping_add_signed(i64::from(offset as i8)),

@@ -24,13 +24,20 @@ const SIGRETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
 
 /// Offsets in the signal frame that the stack pointer is at in a trampoline: `struct ucontext`
 /// with its `sigcontext_64` at 40 (`arch/x86/include/uapi/asm/sigcontext.h`).
-const UC_R8: u64 = 40;
-const UC_RDI: u64 = 104;
 const UC_RBP: u64 = 120;
 const UC_RBX: u64 = 128;
-const UC_RAX: u64 = 144;
 const UC_RSP: u64 = 160;
 const UC_RIP: u64 = 168;
+/// Of registers that calls do not preserve, with their DWARF numbers.
+const UC_SCRATCH: [(u16, u64); 7] = [
+    (0, 144),
+    (1, 136),
+    (5, 104),
+    (8, 40),
+    (9, 48),
+    (10, 56),
+    (11, 64),
+];
 
 /// A module as [`Unwinder::add_module`] numbered it.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -446,20 +453,15 @@ fn sigreturn<M: StackMemory + ?Sized>(sp: u64, memory: &mut M) -> Result<Cursor,
             .ok_or(Fault::End(StackEnd::UnreadableStack))?;
         memory.read(address).map_err(|e| Fault::End(e.into()))
     };
-    let mut r8_to_r11 = [None; 4];
-    let scratch = (UC_R8..).step_by(8).zip(&mut r8_to_r11);
-    for (offset, register) in scratch {
-        *register = Some(at(offset)?);
+    let mut scratch = UC_SCRATCH.map(|(number, _)| (number, None));
+    for ((_, offset), (_, register)) in UC_SCRATCH.iter().zip(&mut scratch) {
+        *register = Some(at(*offset)?);
     }
     Ok(Cursor {
         address: FrameAddress::InstructionPointer(Avma(at(UC_RIP)?)),
         sp: at(UC_RSP)?,
         bp: Some(at(UC_RBP)?),
         bx: Rbx::Register(at(UC_RBX)?),
-        scratch: ScratchRegs {
-            ax: Some(at(UC_RAX)?),
-            di: Some(at(UC_RDI)?),
-            r8_to_r11,
-        },
+        scratch: ScratchRegs::new(scratch),
     })
 }

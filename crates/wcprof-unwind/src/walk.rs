@@ -103,6 +103,9 @@ impl Unwinder {
                 matches!(step, Step::Own { bx: true, .. }) && matches!(cursor.bx, Rbx::Register(_));
             let (next, is_guess) = self.find_or_guess(&cursor, step, memory, text);
             stack.n_guessed += u32::from(is_guess);
+            // A leaf without anything on the stack has its return address in a register.
+            stack.used_scratch |=
+                is_guess && next.as_ref().is_ok_and(|caller| caller.sp == cursor.sp);
             let caller = match next {
                 Ok(caller) => caller,
                 Err(Fault::End(end)) => break end,

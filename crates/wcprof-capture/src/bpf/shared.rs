@@ -161,16 +161,15 @@ impl TaskRecord {
             bp: Some(self.bp),
             bx: Some(self.bx),
             // In a system call the kernel has overwritten `rax`, and the CPU `r11` (SYSCALL in Intel's manual, volume 2B).
-            scratch: ScratchRegs {
-                ax: self.syscall().is_none().then_some(self.ax),
-                di: Some(self.di),
-                r8_to_r11: [
-                    Some(self.r8),
-                    Some(self.r9),
-                    Some(self.r10),
-                    self.syscall().is_none().then_some(self.r11),
-                ],
-            },
+            scratch: ScratchRegs::new([
+                (0, self.syscall().is_none().then_some(self.ax)),
+                (1, Some(self.dx)),
+                (5, Some(self.di)),
+                (8, Some(self.r8)),
+                (9, Some(self.r9)),
+                (10, Some(self.r10)),
+                (11, self.syscall().is_none().then_some(self.r11)),
+            ]),
         })
     }
 }

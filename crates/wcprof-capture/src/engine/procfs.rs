@@ -341,10 +341,7 @@ impl Files {
             SyscallState::Blocked { number, args, regs } => Some(BlockedLook {
                 n_runs,
                 state,
-                syscall: InSyscall {
-                    number,
-                    args: [args[0], args[1], args[2]],
-                },
+                syscall: InSyscall { number, args },
                 regs,
                 stop: stop_cause(thread, (state, flags), false),
             }),

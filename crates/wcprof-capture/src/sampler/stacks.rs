@@ -331,7 +331,6 @@ impl Sampler {
         let slot = self.threads.slots.get_mut(&tid)?;
         let part = part_to_read(slot, regs.sp, mapping);
         let bytes = copy(&pulse, (pid, tid), regs.sp, part, &mut batch.stacks)?;
-        let args = [args[0], args[1], args[2]];
         let wait = observed.fds.wait(tid, number, args);
         let stop = stopped(pid, tid);
         if self.snapshots.n_runs(tid) != Some(n_runs) {

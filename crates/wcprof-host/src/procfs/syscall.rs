@@ -11,8 +11,8 @@ pub enum SyscallState {
     Blocked {
         /// Number of the call; `None` outside one (page fault).
         number: Option<u32>,
-        /// Its six arguments; zero outside a call.
-        args: [u64; 6],
+        /// Its first three arguments; zero outside a call.
+        args: [u64; 3],
         /// Stack and instruction pointer; `bp` is not shown.
         regs: UserRegs,
     },
@@ -35,18 +35,14 @@ pub fn parse_syscall(line: &str) -> Option<SyscallState> {
     }
     let (sp, ip) = (hex()?, hex()?);
     // The arguments are registers (`arch/x86/include/asm/syscall.h`).
-    let [di, _, _, r10, r8, r9] = args.map(|arg| Some(arg).filter(|_| number >= 0));
+    let [di, _, dx, r10, r8, r9] = args.map(|arg| Some(arg).filter(|_| number >= 0));
     Some(SyscallState::Blocked {
         number: u32::try_from(number).ok(),
-        args,
+        args: [args[0], args[1], args[2]],
         regs: UserRegs {
             ip: Avma(ip),
             sp: Avma(sp),
-            scratch: ScratchRegs {
-                di,
-                r8_to_r11: [r8, r9, r10, None],
-                ..ScratchRegs::default()
-            },
+            scratch: ScratchRegs::new([(1, dx), (5, di), (8, r8), (9, r9), (10, r10)]),
             ..UserRegs::default()
         },
     })
@@ -69,7 +65,7 @@ mod tests {
             parse_syscall("-1 0x10 0x20\n"),
             Some(SyscallState::Blocked {
                 number: None,
-                args: [0; 6],
+                args: [0; 3],
                 regs
             })
         );
@@ -77,13 +73,15 @@ mod tests {
             parse_syscall("202 0x1 0x2 0x3 0x4 0x5 0x6 0x10 0x20\n"),
             Some(SyscallState::Blocked {
                 number: Some(202),
-                args: [1, 2, 3, 4, 5, 6],
+                args: [1, 2, 3],
                 regs: UserRegs {
-                    scratch: ScratchRegs {
-                        di: Some(1),
-                        r8_to_r11: [Some(5), Some(6), Some(4), None],
-                        ..ScratchRegs::default()
-                    },
+                    scratch: ScratchRegs::new([
+                        (1, Some(3)),
+                        (5, Some(1)),
+                        (8, Some(5)),
+                        (9, Some(6)),
+                        (10, Some(4)),
+                    ]),
                     ..regs
                 }
             })

@@ -23,14 +23,13 @@ use super::maps::{Map, Maps};
 
 /// Numbers of registers in perf's samples (`arch/x86/include/uapi/asm/perf_regs.h`).
 mod reg {
-    pub(super) const AX: u64 = 0;
     pub(super) const BX: u64 = 1;
-    pub(super) const DI: u64 = 5;
     pub(super) const BP: u64 = 6;
     pub(super) const SP: u64 = 7;
     pub(super) const IP: u64 = 8;
-    /// `r8`; the next three follow.
-    pub(super) const R8: u64 = 16;
+    /// `rax`, `rdx`, `rdi`, `r8` to `r11`, with their DWARF numbers.
+    pub(super) const SCRATCH: [(u16, u64); 7] =
+        [(0, 0), (1, 3), (5, 5), (8, 16), (9, 17), (10, 18), (11, 19)];
 }
 
 const VDSO: &str = "[vdso]";
@@ -99,11 +98,7 @@ impl StackCopies {
             sp: Avma(sp),
             bp: regs.get(reg::BP),
             bx: regs.get(reg::BX),
-            scratch: ScratchRegs {
-                ax: regs.get(reg::AX),
-                di: regs.get(reg::DI),
-                r8_to_r11: [0, 1, 2, 3].map(|i| regs.get(reg::R8 + i)),
-            },
+            scratch: ScratchRegs::new(reg::SCRATCH.map(|(dwarf, perf)| (dwarf, regs.get(perf)))),
         };
         let bytes = copy.as_slice();
         // The rest of the space that was reserved for the copy says nothing.

@@ -68,8 +68,11 @@ fn core_dump() {
             (stops.len() >= 3 && stops.iter().all(is_dump)).then_some(())
         });
     }
-    let (causes, n_threads) = stopped_threads(pid);
-    assert_eq!(causes[&StopCause::CoreDump].n, n_threads);
+    wait_for("the same in /proc", || {
+        let (causes, n_threads) = stopped_threads(pid);
+        let dumps = causes.get(&StopCause::CoreDump)?;
+        (dumps.n == n_threads).then_some(())
+    });
     child.kill().unwrap();
     child.wait().unwrap();
 }
