@@ -48,12 +48,14 @@ pub(crate) struct PlainRow {
     cfa: i16,
     /// Where the caller's `rbp` is saved, in words; `None` where it is still in its register.
     bp: Option<i16>,
-    /// The same of `rbx`; [`NOT_SAVED`] where it is still in its register.
+    /// The same of `rbx`; [`NOT_SAVED`] where it is still in its register, [`NOT_KEPT`] where that holds something else.
     bx: i16,
 }
 
 /// No offset of a register's place.
 const NOT_SAVED: i16 = i16::MIN;
+/// The same where functions need not save it: what it held is not known.
+const NOT_KEPT: i16 = i16::MIN + 1;
 
 /// What is known of a frame's `rbx`. Few frames need it: ld.so's, of calls that are bound lazily. It is not read before.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -284,6 +286,7 @@ impl PlainRow {
             from_bp: false,
             cfa: words.checked_add(1)?,
             bp: words.checked_sub(1).filter(|at| *at >= 0),
+            bx: NOT_KEPT,
         })
     }
 
@@ -308,6 +311,7 @@ impl PlainRow {
         }
         let bx = match (self.bx, at(self.bx)) {
             (NOT_SAVED, _) => cursor.bx,
+            (NOT_KEPT, _) => Rbx::Unknown,
             (_, Some(place)) => saved_rbx(cursor, place),
             (_, None) => Rbx::Unknown,
         };
