@@ -4,7 +4,7 @@
 # The header (`pcHeader` in src/runtime/symtab.go) has a magic number, the counts of functions and files, and the address that
 # the table's function offsets count from. From 1.20 to 1.25 the magic is 0xfffffff1 and the address that of .text. 1.26 keeps the
 # magic and writes 0, so that a reader which adds the header's address names every function of a stripped program wrong; .text's address is
-# right for all of them. For a PIE the section was .data.rel.ro.gopclntab and is .gopclntab, too.
+# right for all that Go links itself, as here; where the C linker does it (cgo), .text begins with C's start code. For a PIE the section was .data.rel.ro.gopclntab and is .gopclntab, too.
 #
 # Seen with go1.25.4 and go1.26.0 for linux/amd64.
 set -euo pipefail
