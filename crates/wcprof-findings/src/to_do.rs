@@ -23,8 +23,9 @@ pub struct ToDo {
     pub action: String,
 }
 
-/// Findings as actions, in the order of [`by_remedy`], their gains added up. Findings of one host with the same action are one
-/// thing to do: the setting that doctor found and the time that it costs, and what many processes have in common.
+/// Findings as actions, by what can be done about them and what that gives back. Findings of one host with the same action are
+/// one thing to do, and their gains add up: the setting that doctor found and the time that it costs, and what many processes
+/// have in common.
 ///
 /// What follows from something else ([`Remedy::Nothing`]) is left out where anything is found that can be changed.
 pub fn to_do<'f>(profile: &Profile, findings: impl IntoIterator<Item = &'f Finding>) -> Vec<ToDo> {

@@ -43,6 +43,15 @@ pub struct UnwoundStack {
     pub used_scratch: bool,
 }
 
+/// Whether a step may depend on registers that calls do not preserve, or on an `rbx` that was not saved. Only rows that are not
+/// plain refer to them.
+fn may_use_scratch(cursor: &Cursor, step: Step) -> bool {
+    let Step::Own { bx, .. } = step else {
+        return false;
+    };
+    cursor.scratch != ScratchRegs::default() || (bx && matches!(cursor.bx, Rbx::Register(_)))
+}
+
 impl Unwinder {
     /// Unwinds a stack into `stack`, whose contents are replaced.
     ///
@@ -96,11 +105,7 @@ impl Unwinder {
                 cursor.scratch = ScratchRegs::default();
             }
             scratch_of = module;
-            // Only rows that are not plain refer to them.
-            stack.used_scratch |=
-                matches!(step, Step::Own { .. }) && cursor.scratch != ScratchRegs::default();
-            stack.used_scratch |=
-                matches!(step, Step::Own { bx: true, .. }) && matches!(cursor.bx, Rbx::Register(_));
+            stack.used_scratch |= may_use_scratch(&cursor, step);
             let (next, is_guess) = self.find_or_guess(&cursor, step, memory, text);
             stack.n_guessed += u32::from(is_guess);
             // A leaf without anything on the stack has its return address in a register.
