@@ -12,8 +12,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 use wcprof_testkit::{
-    Attach, Engine, Recording, RemoteProcess, Variant, fixture, printed, skip, thread_ids,
-    wait_for_thread, wait_until,
+    Attach, Engine, Recording, RemoteProcess, Variant, fixture, interrupt, printed, skip,
+    thread_ids, wait_for_thread, wait_for_write, wait_until,
 };
 
 /// A control group of version 1 with one process or thread of a target in it.
@@ -203,15 +203,20 @@ pub(crate) fn changed(engine: Engine) {
         return;
     };
     let (target, tid) = target(&["spin", "1"], "spinner");
-    group.set("cpu.cfs_quota_us", 20_000);
+    group.set("cpu.cfs_quota_us", 10_000);
     group.set("tasks", tid);
     let stat = group.0.join("cpu.stat");
     wait_until("the group is not throttled", || {
         (number(&stat, "nr_throttled") > 0).then_some(())
     });
     let throttled = NumberLog::start(move || number(&stat, "nr_throttled"));
-    let lift = || group.set("cpu.cfs_quota_us", -1);
-    let recording = Attach::new(engine, target.pid()).run_around(lift);
+    // Most of the recording, so that the waits are a finding on a quiet machine, too.
+    let (child, folder) = Attach::new(engine, target.pid()).begin();
+    (0..5).for_each(|_| wait_for_write(&folder));
+    group.set("cpu.cfs_quota_us", -1);
+    wait_for_write(&folder);
+    interrupt(&child);
+    let recording = Recording::finish(child, folder);
     recording.assert_sound(engine);
     let [first, last] = whole_readings(&recording);
     let found = findings(&recording);
@@ -219,7 +224,7 @@ pub(crate) fn changed(engine: Engine) {
     let changed = "CPU-starved: the limits of these threads changed during the recording";
     assert_eq!(title, changed);
     let text = text_of(&found, "run-queue-delay", "/explanation");
-    let quota = format!("{}: 0.20 CPUs -> no quota", group.path());
+    let quota = format!("{}: 0.10 CPUs -> no quota", group.path());
     assert!(text.contains(&quota), "{text}");
     let count = after(text, "throttled in");
     assert_between("throttled", count, throttled.added(first, last));

@@ -153,11 +153,13 @@ fn finds_and_asks() {
     ] {
         let (asked, questions) = channel();
         let (_folder, path) = serve(move |stream, question| {
-            match question.contains("version") {
-                true => answer(stream, version),
-                false => answer(stream, PERF_DUMP),
-            }
+            let text = match question.contains("version") {
+                true => version,
+                false => PERF_DUMP,
+            };
+            // Before whoever asks goes on.
             asked.send(question).unwrap();
+            answer(stream, text);
         });
         let paths = crate::sockets::listening_paths(me()).unwrap();
         assert!(paths.contains(&path), "{paths:?}");
