@@ -94,7 +94,7 @@ pub(crate) fn fewer_names(engine: Engine) {
             "{first_screen}"
         );
         let thread = folded.thread("k-ask");
-        if thread.waits().total() < MIN_WAITS_US {
+        if hardly_waits(&thread, "k-ask", engine) {
             continue;
         }
         if !engine.sees_running() {
@@ -271,9 +271,7 @@ fn libc_path() -> PathBuf {
 fn assert_known(folded: &Folded, known: &[Known], names: Names, engine: Engine) {
     for &(name, state, is_of_libc) in known {
         let thread = folded.thread(name);
-        // Where CPUs are scarce, work is always there, or a wait spins for all of its time.
-        if thread.waits().total() < MIN_WAITS_US {
-            skip(&format!("{name} ({})", engine.name()), "it hardly waited");
+        if hardly_waits(&thread, name, engine) {
             continue;
         }
         let has_names = is_of_libc || names.program;
@@ -284,6 +282,16 @@ fn assert_known(folded: &Folded, known: &[Known], names: Names, engine: Engine) 
             false => assert_states(&thread, &["[place-unknown]"]),
         }
     }
+}
+
+/// Whether a thread waits too little to look at its states; prints the skip. Where CPUs are scarce, work is always there, or a
+/// wait spins for all of its time.
+fn hardly_waits(thread: &Folded, name: &str, engine: Engine) -> bool {
+    let hardly = thread.waits().total() < MIN_WAITS_US;
+    if hardly {
+        skip(&format!("{name} ({})", engine.name()), "it hardly waited");
+    }
+    hardly
 }
 
 /// Assert that waits are in one of these states but for a rest: what a mutex inside of a wait costs.

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 use wcprof_profile::Figure;
-use wcprof_profile::model::{Profile, ProfileProcess, Row, State};
+use wcprof_profile::model::{Profile, State};
 use wcprof_text::percent;
 use wcprof_types::{Pid, Tid};
 
@@ -108,27 +108,45 @@ impl Finding {
             Basis::Unlike(_) | Basis::Setting(_) | Basis::Limit(_) => 0.0,
         }
     }
+}
 
-    /// What its remedy is expected to give back, in threads at a time that no longer run or wait: of a time, so much of it as
-    /// the rule says; of a setting or a limit, by severity, a part of the CPU time of its process.
-    pub(crate) fn gain(&self, profile: &Profile) -> f64 {
-        let at_a_time = |ns: u64| ns as f64 / profile.duration_ns().max(1) as f64;
-        match &self.basis {
-            Basis::Time(share) => self.returns * at_a_time(share.matched_ns),
+/// What the remedies of a profile's findings are expected to give back.
+pub(crate) struct Gains<'p> {
+    profile: &'p Profile,
+    /// On-CPU time by process, ns.
+    on_cpu_ns: Vec<u64>,
+}
+
+impl<'p> Gains<'p> {
+    pub(crate) fn new(profile: &'p Profile) -> Self {
+        let mut on_cpu_ns = vec![0_u64; profile.processes.len()];
+        for row in profile
+            .rows
+            .iter()
+            .filter(|row| Base::OnCpu.includes(row.state))
+        {
+            if let Some(sum) = on_cpu_ns.get_mut(profile.threads[row.thread].process) {
+                *sum = sum.saturating_add(row.weight);
+            }
+        }
+        Self { profile, on_cpu_ns }
+    }
+
+    /// What a remedy gives back, in threads at a time that no longer run or wait: of a time, so much of it as the rule says; of a
+    /// setting or a limit, by severity, a part of the CPU time of its process.
+    pub(crate) fn of(&self, finding: &Finding) -> f64 {
+        let at_a_time = |ns: u64| ns as f64 / self.profile.duration_ns().max(1) as f64;
+        match &finding.basis {
+            Basis::Time(share) => finding.returns * at_a_time(share.matched_ns),
             Basis::Unlike(one) => at_a_time(one.difference_ns),
             Basis::Setting(_) | Basis::Limit(_) => {
-                let is_own = |row: &&Row| {
-                    let thread = &profile.threads[row.thread];
-                    let process = profile.processes.get(thread.process);
-                    let is_here = |process: &ProfileProcess| {
-                        self.host.is_empty() || process.host == self.host
-                    };
-                    Base::OnCpu.includes(row.state)
-                        && thread.pid == self.pid
-                        && process.is_some_and(is_here)
-                };
-                let own = profile.rows.iter().filter(is_own).map(|row| row.weight);
-                self.severity.usual_part() * at_a_time(own.fold(0, u64::saturating_add))
+                let processes = self.profile.processes.iter().zip(&self.on_cpu_ns);
+                let own = processes.filter(|(process, _)| {
+                    let is_here = finding.host.is_empty() || process.host == finding.host;
+                    is_here && process.pid == finding.pid
+                });
+                let own = own.map(|(_, ns)| *ns).fold(0, u64::saturating_add);
+                finding.severity.usual_part() * at_a_time(own)
             }
         }
     }
@@ -142,7 +160,7 @@ fn returns(rule: &Rule, comm: &str) -> f64 {
 }
 
 /// Orders findings by what to do about them first: the kind of remedy, what it gives back, and how much the finding matters.
-/// The gains are [`Finding::gain`].
+/// The gains are [`Gains::of`].
 pub(crate) fn by_remedy((a, gain_a): (&Finding, f64), (b, gain_b): (&Finding, f64)) -> Ordering {
     (a.remedy.cmp(&b.remedy))
         .then(gain_b.total_cmp(&gain_a))

@@ -11,7 +11,7 @@ use crate::counted::{Counted, Sum};
 use crate::counters::counters;
 use crate::evidence::tree;
 use crate::files::files;
-use crate::finding::{Evidence, Finding, Hotspots, Undecided, by_remedy};
+use crate::finding::{Evidence, Finding, Gains, Hotspots, Undecided, by_remedy};
 use crate::limits::limits_reached;
 use crate::locks::held_by;
 use crate::matching::CompiledRule;
@@ -67,13 +67,9 @@ pub fn hotspots(profile: &Profile, rules: &RuleSet, fleets: &[Fleet]) -> Hotspot
             _ => busy_threads(&rule, &mut found),
         }
     }
-    let findings = std::mem::take(&mut found.findings);
-    let gained = findings
-        .into_iter()
-        .map(|finding| (finding.gain(profile), finding));
-    let mut gained: Vec<(f64, Finding)> = gained.collect();
-    gained.sort_by(|(gain_a, a), (gain_b, b)| by_remedy((a, *gain_a), (b, *gain_b)));
-    found.findings = gained.into_iter().map(|(_, finding)| finding).collect();
+    let gains = Gains::new(profile);
+    let by_remedy = |a: &Finding, b: &Finding| by_remedy((a, gains.of(a)), (b, gains.of(b)));
+    found.findings.sort_by(by_remedy);
     let part = |u: &Undecided| u.finding.percent_of_base() / u.threshold_percent;
     found.undecided.sort_by(|a, b| part(b).total_cmp(&part(a)));
     found

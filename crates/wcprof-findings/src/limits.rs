@@ -174,15 +174,23 @@ pub fn quota_text(group: &Cgroup, since: &str) -> Option<String> {
         duration(quota.saturating_mul(1000)),
         duration(period.saturating_mul(1000)),
     );
-    if let (Some(n), Some(of)) = (group.n_throttled, group.n_periods) {
-        let of = count(of as usize, "period");
-        text += &format!(", throttled in {n} of {of}{since}");
-    }
+    text += &throttled_text(group, since);
     if let Some(us) = group.throttled_us.filter(|us| *us > 0) {
         let time = duration(us.saturating_mul(1000));
         text += &format!(", {time} of throttled time (added up over CPUs)");
     }
     Some(text)
+}
+
+/// `, throttled in 177 of 187 periods`; empty where that is not known. `since` follows.
+pub(crate) fn throttled_text(group: &Cgroup, since: &str) -> String {
+    match (group.n_throttled, group.n_periods) {
+        (Some(n), Some(of)) => {
+            let of = count(of as usize, "period");
+            format!(", throttled in {n} of {of}{since}")
+        }
+        _ => String::new(),
+    }
 }
 
 /// How much of its limits a group used of a device, percent, and which.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use wcprof_profile::model::{ProfileProcess, ProfileThread, State};
 use wcprof_profile::{AccountsChange, GroupChange, GroupFate};
-use wcprof_text::{and_more, count, duration};
+use wcprof_text::{and_more, duration};
 use wcprof_types::accounts::{CpuTimes, DeadlineBudget, OtherProcess, ThreadSet};
 use wcprof_types::cgroup::Cgroup;
 use wcprof_types::cpu_list;
@@ -13,7 +13,7 @@ use wcprof_types::cpu_list;
 use crate::applied::AppliedRule;
 use crate::counted::{Counted, Sum};
 use crate::finding::{Evidence, EvidenceLine, Finding};
-use crate::limits::{of_time, quota_text, throttled_percent};
+use crate::limits::{of_time, quota_text, throttled_percent, throttled_text};
 use crate::rule::{Cause, CauseText};
 
 /// Share of periods, percent, from which on throttling is a cause.
@@ -201,11 +201,8 @@ fn changed(
             of_thread.push(format!("moved from {from} to {to}"));
         }
         if first.deadline != last.deadline {
-            let text = |set: &ThreadSet| match set.deadline {
-                Some(DeadlineBudget {
-                    runtime_ns,
-                    period_ns,
-                }) => format!("{} of each {}", duration(runtime_ns), duration(period_ns)),
+            let text = |set: &ThreadSet| match &set.deadline {
+                Some(budget) => budget_text(budget),
                 None => "none".to_owned(),
             };
             let (from, to) = (text(first), text(last));
@@ -229,6 +226,12 @@ fn changed(
     Some((Cause::Changed, texts.join("; ") + &more))
 }
 
+/// `2.00 ms of each 10.0 ms`
+fn budget_text(budget: &DeadlineBudget) -> String {
+    let [runtime, period] = [budget.runtime_ns, budget.period_ns].map(duration);
+    format!("{runtime} of each {period}")
+}
+
 /// A group's quota at the beginning and at the end, and how often it was used up: by its counts also where it was lifted.
 fn quota_change(one: &GroupChange, of_time: &str) -> String {
     let text = |quota: Option<(u64, u64)>| match quota {
@@ -242,13 +245,7 @@ fn quota_change(one: &GroupChange, of_time: &str) -> String {
         _ if first == last => text(last),
         _ => format!("{} -> {}", text(first), text(last)),
     };
-    let counts = match (one.group.n_throttled, one.group.n_periods) {
-        (Some(n), Some(of)) => {
-            let of = count(of as usize, "period");
-            format!(", throttled in {n} of {of}{of_time}")
-        }
-        _ => String::new(),
-    };
+    let counts = throttled_text(&one.group, of_time);
     let remark = one.fate.remark();
     let remark = remark.map_or_else(String::new, |remark| format!(", {remark}"));
     format!("{}: {quota}{counts}{remark}", one.group.path)
@@ -324,9 +321,8 @@ fn deadline(change: &AccountsChange, waiters: &[Waiter<'_>], all: f64) -> Option
         .max_by(|a, b| a.0.weight.total_cmp(&b.0.weight))
         .filter(|_| waited >= MOST * all)?;
     let text = format!(
-        "{} of each {}, of which {:.1} % of the time was used",
-        duration(budget.runtime_ns),
-        duration(budget.period_ns),
+        "{}, of which {:.1} % of the time was used",
+        budget_text(budget),
         100.0 * used,
     );
     Some((Cause::Deadline, text))

@@ -100,9 +100,7 @@ fn times(profile: &Profile) -> Vec<Times> {
         if row.state == State::Stopped {
             times.last_stopped += at_end;
             times.stopped = times.stopped.saturating_add(row.weight);
-            let wait = row.wait.and_then(|wait| profile.waits.get(wait as usize));
-            let cause = wait.and_then(|wait| wait.stop);
-            let cause = cause.unwrap_or(StopCause::Signal);
+            let cause = profile.stop_cause(row);
             if times.cause.is_none_or(|(most, _)| at_end > most) {
                 times.cause = Some((at_end, cause));
             }

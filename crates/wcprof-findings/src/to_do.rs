@@ -8,7 +8,7 @@ use wcprof_profile::model::Profile;
 use wcprof_text::percent;
 use wcprof_types::Pid;
 
-use crate::finding::{Basis, Finding, TimeShare, by_remedy};
+use crate::finding::{Basis, Finding, Gains, TimeShare, by_remedy};
 use crate::rule::{Remedy, Severity};
 use crate::text::{whose, with_interval};
 
@@ -29,10 +29,11 @@ pub struct ToDo {
 ///
 /// What follows from something else ([`Remedy::Nothing`]) is left out where anything is found that can be changed.
 pub fn to_do<'f>(profile: &Profile, findings: impl IntoIterator<Item = &'f Finding>) -> Vec<ToDo> {
+    let gains = Gains::new(profile);
     let mut groups: IndexMap<_, Group<'_>> = IndexMap::new();
     for finding in findings {
         let group = groups.entry((&finding.host, &finding.action)).or_default();
-        group.findings.push((finding, finding.gain(profile)));
+        group.findings.push((finding, gains.of(finding)));
     }
     let mut groups: Vec<Group<'_>> = groups.into_values().collect();
     let is_cause = |group: &Group<'_>| {

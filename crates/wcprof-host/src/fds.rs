@@ -185,8 +185,16 @@ fn read_link(tid: Tid, fd: i32) -> Option<String> {
     Some(name.to_string_lossy().into_owned())
 }
 
+/// How the link of a virtual machine's descriptor begins (`kvm_dev_ioctl_create_vm`).
+pub(crate) const VM_LINK: &str = "anon_inode:kvm-vm";
+
 /// Whether a process has a file for which the kernel makes threads in it: of io_uring, vhost or a virtual machine.
 pub fn may_have_workers(pid: Pid) -> bool {
+    has_file(pid, &["anon_inode:[io_uring]", VM_LINK, "/dev/vhost-"])
+}
+
+/// Whether a process has a file whose link begins with one of these.
+pub(crate) fn has_file(pid: Pid, starts: &[&str]) -> bool {
     /// Descriptors that are looked at.
     const MAX: usize = 1 << 16;
     let fds = live_task(pid).map(|pid| fs::read_dir(format!("/proc/{pid}/fd")));
@@ -195,9 +203,7 @@ pub fn may_have_workers(pid: Pid) -> bool {
         .filter_map(|fd| fs::read_link(fd.path()).ok())
         .any(|link| {
             let link = link.to_string_lossy();
-            ["anon_inode:[io_uring]", "anon_inode:kvm-vm", "/dev/vhost-"]
-                .iter()
-                .any(|start| link.starts_with(start))
+            starts.iter().any(|start| link.starts_with(start))
         })
 }
 

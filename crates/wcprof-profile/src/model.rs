@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use wcprof_trace::model::{Header, Stats};
-use wcprof_types::{Avma, BuildId, Pid, StackEnd, Tid, Wait};
+use wcprof_types::{Avma, BuildId, Pid, StackEnd, StopCause, Tid, Wait};
 
 use crate::accounts::HostAccounts;
 use crate::counters::ProcessCounters;
@@ -464,6 +464,12 @@ impl Profile {
             true => self.time.covered_ns(),
             false => self.whole_ns(),
         }
+    }
+
+    /// Who stops a thread in a row of [`State::Stopped`]; a signal where nothing else is known.
+    pub fn stop_cause(&self, row: &Row) -> StopCause {
+        let wait = row.wait.and_then(|wait| self.waits.get(wait as usize));
+        wait.and_then(|wait| wait.stop).unwrap_or(StopCause::Signal)
     }
 
     /// When what the rows are about began, ns since 1970 (UTC).

@@ -168,8 +168,16 @@ impl<'p> Headline<'p> {
 
     /// Whether the recording can be relied on, in a line: what is missing, and what wcprof took.
     pub(crate) fn quality(&self) -> String {
+        if self.profile.threads.is_empty() {
+            return "quality poor: no thread was seen".to_owned();
+        }
         let losses = &self.losses;
         let part = |n: u64| percent(n, self.n_samples);
+        // Names of what is not idle and of what ran differ in little, unless the latter are missing.
+        let unnamed = match self.is_unnamed() {
+            true => self.unnamed.share(),
+            false => 0.0,
+        };
         let shares = [
             ("lost", part(losses.n_lost), 0.0),
             ("torn", part(losses.n_torn), 5.0),
@@ -184,18 +192,11 @@ impl<'p> Headline<'p> {
                 percent(losses.n_unresolved, losses.n_frames),
                 5.0,
             ),
-            ("CPU time without a name", self.unnamed.share(), MUCH),
+            ("CPU time without a name", unnamed, MUCH),
         ];
-        if self.profile.threads.is_empty() {
-            return "quality poor: no thread was seen".to_owned();
-        }
         let is_good = losses.cut.is_none() && shares.iter().all(|(_, share, most)| share <= most);
         let verdict = if is_good { "ok" } else { "poor" };
-        // Names of what is not idle and of what ran differ in little, unless the latter are missing.
-        let is_said = |what: &str, share: f64| what != "CPU time without a name" || share >= MUCH;
-        let seen = shares
-            .iter()
-            .filter(|(what, share, _)| *share >= MIN_MISSING && is_said(what, *share));
+        let seen = shares.iter().filter(|(_, share, _)| *share >= MIN_MISSING);
         let seen = seen.map(|(what, share, most)| {
             let reason = losses.main_truncation();
             let reason = reason.filter(|_| *what == "truncated" && share > most);

@@ -9,7 +9,7 @@ use wcprof_profile::{CategoryTime, counted_by_class, vm_exits};
 use wcprof_text::{and_more, count, duration, one_line, terminal_name, wrap};
 
 use crate::figures::{
-    COLUMNS, MIN_SHOWN, at_a_time, at_a_time_text, busiest_pools, callers, kinds_of_work,
+    COLUMNS, MIN_SHOWN, WaitSite, at_a_time, at_a_time_text, busiest_pools, callers, kinds_of_work,
     vm_exits_text, wait_sites,
 };
 use crate::headline::{Headline, length_text};
@@ -75,11 +75,12 @@ impl Overview<'_> {
             quality.extend(self.wrapped(&text));
         }
         let head = self.head(&headline);
+        let sites = wait_sites(self.profile);
         let tables = |n: usize| {
             let before = [head.clone(), self.pools(n + 1)].concat();
             (
                 before,
-                [self.cpu(n), self.waits(n), quality.clone()].concat(),
+                [self.cpu(n), self.waits(&sites, n), quality.clone()].concat(),
             )
         };
         let room = |(before, behind): &(Vec<Line>, Vec<Line>)| {
@@ -97,7 +98,8 @@ impl Overview<'_> {
     /// What to do, where CPU time goes and where threads wait, without the rest of the screen.
     pub fn answers_text(&self) -> String {
         let n = *LINES.end();
-        let lines = [self.to_do(usize::MAX), self.cpu(n), self.waits(n)].concat();
+        let waits = self.waits(&wait_sites(self.profile), n);
+        let lines = [self.to_do(usize::MAX), self.cpu(n), waits].concat();
         render(&lines, self.width, self.color)
     }
 
@@ -305,8 +307,8 @@ impl Overview<'_> {
         lines
     }
 
-    fn waits(&self, n: usize) -> Vec<Line> {
-        let sites = wait_sites(self.profile);
+    /// The first `n` of the places where threads wait.
+    fn waits(&self, sites: &[WaitSite], n: usize) -> Vec<Line> {
         if sites.is_empty() {
             return Vec::new();
         }

@@ -57,12 +57,8 @@ pub(crate) fn stopped(profile: &Profile) -> Vec<Stopped> {
         .iter()
         .filter(|row| row.state == State::Stopped)
     {
-        let wait = row.wait.and_then(|wait| profile.waits.get(wait as usize));
-        let cause = wait.and_then(|wait| wait.stop);
-        let key = (
-            profile.threads[row.thread].process,
-            cause.unwrap_or(StopCause::Signal),
-        );
+        let process = profile.threads[row.thread].process;
+        let key = (process, profile.stop_cause(row));
         let time = times.entry(key).or_default().entry(row.thread).or_default();
         *time = time.saturating_add(row.weight);
     }

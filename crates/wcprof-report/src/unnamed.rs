@@ -11,46 +11,34 @@ pub(crate) const MUCH: f64 = 20.0;
 
 /// What a runtime that compiles at run time is known by, and how it tells the names of what it made.
 struct Runtime {
-    /// Begin of the name of a file that it maps.
-    file: &'static str,
+    /// Begins of the names of files that it maps.
+    files: &'static [&'static str],
     cure: &'static str,
 }
 
-const RUNTIMES: [Runtime; 9] = [
+const RUNTIMES: [Runtime; 6] = [
     Runtime {
-        file: "libjvm.so",
+        files: &["libjvm.so"],
         cure: "jcmd PID Compiler.perfmap while it is recorded (JDK 17 and later), and java -XX:+PreserveFramePointer for whole stacks",
     },
     Runtime {
-        file: "node",
+        files: &["node", "libnode.so"],
         cure: "node --perf-basic-prof",
     },
     Runtime {
-        file: "libnode.so",
-        cure: "node --perf-basic-prof",
-    },
-    Runtime {
-        file: "beam.",
+        files: &["beam."],
         cure: "erl +JPperf true",
     },
     Runtime {
-        file: "python",
+        files: &["python", "libpython"],
         cure: "python -X perf (Python 3.12 and later)",
     },
     Runtime {
-        file: "libpython",
-        cure: "python -X perf (Python 3.12 and later)",
-    },
-    Runtime {
-        file: "php",
+        files: &["php"],
         cure: "php -d opcache.jit_debug=0x10",
     },
     Runtime {
-        file: "ruby",
-        cure: "ruby --yjit-perf",
-    },
-    Runtime {
-        file: "libruby",
+        files: &["ruby", "libruby"],
         cure: "ruby --yjit-perf",
     },
 ];
@@ -75,7 +63,7 @@ fn is_no_file(module: &str) -> bool {
 
 fn cure_by(file: &str) -> Option<&'static str> {
     let mut runtimes = RUNTIMES.iter();
-    let runtime = runtimes.find(|runtime| file.starts_with(runtime.file));
+    let runtime = runtimes.find(|one| one.files.iter().any(|start| file.starts_with(start)));
     runtime.map(|runtime| runtime.cure)
 }
 

@@ -66,11 +66,7 @@ impl CephDaemon {
             None if is_of_ceph(pid) => paths.first(),
             found => found,
         };
-        Ok(Self {
-            pid,
-            path: found.ok_or(NoAnswer::NoSocket)?.clone(),
-            dump: Question::PerfDump,
-        })
+        Ok(Self::at(pid, found.ok_or(NoAnswer::NoSocket)?.clone()))
     }
 
     /// Finds the admin socket of a process, and asks for its version and its counters.
@@ -99,7 +95,6 @@ impl CephDaemon {
     }
 
     /// The one at this path, of an old release for all that is known.
-    #[cfg(test)]
     pub(super) fn at(pid: Pid, path: String) -> Self {
         Self {
             pid,

@@ -8,14 +8,11 @@ use std::path::{Path, PathBuf};
 use wcprof_types::{CounterName, CounterValue, Pid};
 
 use super::Counters;
+use crate::fds::{VM_LINK, has_file};
 use crate::procfs::read_file;
 
 /// A folder for each virtual machine, `PID-DESCRIPTOR`, with the sums over its virtual CPUs.
 const FOLDERS: &str = "/sys/kernel/debug/kvm";
-/// What the kernel calls the descriptor of a virtual machine (`kvm_dev_ioctl_create_vm`).
-const VM_LINK: &str = "anon_inode:kvm-vm";
-/// Descriptors of a process that are looked at for a virtual machine.
-const MAX_LINKS: usize = 65_536;
 /// Virtual machines of a process that are read.
 const MAX_VMS: usize = 16;
 /// Before the kernel's name; `wcprof-profile` knows it.
@@ -41,7 +38,7 @@ impl KvmStats {
     /// # Errors
     /// Why those that it has cannot be read.
     pub fn find(pid: Pid) -> Result<Option<Self>, String> {
-        Self::find_in(Path::new(FOLDERS), pid, has_vm)
+        Self::find_in(Path::new(FOLDERS), pid, |pid| has_file(pid, &[VM_LINK]))
     }
 
     fn find_in(
@@ -100,14 +97,6 @@ impl KvmStats {
         }
         counters
     }
-}
-
-/// Whether a process has a descriptor of a virtual machine.
-fn has_vm(pid: Pid) -> bool {
-    let links = fs::read_dir(format!("/proc/{pid}/fd"));
-    let links = links.into_iter().flatten().flatten().take(MAX_LINKS);
-    let mut paths = links.filter_map(|link| fs::read_link(link.path()).ok());
-    paths.any(|path| path == Path::new(VM_LINK))
 }
 
 #[cfg(test)]
