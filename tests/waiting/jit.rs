@@ -31,6 +31,8 @@ pub(crate) fn code_without_a_file(engine: Engine) {
     let mapped = folded.thread("j-map");
     let right = mapped.chain(&["jit_mapped(int)", "sleep_long"]);
     assert!(right.share_of(&mapped) > 0.99, "{}", mapped.show());
+    let said = recording.said();
+    assert!(said.contains("jitdump does not name 1 of "), "{said}");
 
     if recording.stood_still("code_without_a_file", engine) {
         return;

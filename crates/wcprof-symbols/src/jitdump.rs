@@ -42,6 +42,9 @@ const CODE_CLOSE: u32 = 3;
 /// Why a jitdump gives no names.
 #[derive(Debug, Error)]
 pub enum JitdumpError {
+    /// It ends before its header does.
+    #[error("it has no header yet: its runtime writes it through a buffer, and a recording that ends later finds more")]
+    Unwritten,
     /// Another file, or another byte order.
     #[error("it does not begin as a jitdump of this machine (magic {0:#x})")]
     Magic(u32),
@@ -104,7 +107,10 @@ pub fn jitdump_names(dump: impl Read, addresses: &[Avma]) -> Result<JitNames, Ji
     let mut input = dump.take(MAX_BYTES);
     let header = up_to(HEADER, &mut input)?;
     let magic = word32(&header, 0);
-    if header.len() < HEADER || magic != MAGIC {
+    if header.len() < HEADER {
+        return Err(JitdumpError::Unwritten);
+    }
+    if magic != MAGIC {
         return Err(JitdumpError::Magic(magic));
     }
     if word32(&header, 4) != 1 {

@@ -231,7 +231,9 @@ fn jit_codes_of(
             problems.push(format!("the target's {name} is not used: {error}"));
         }
     };
+    let mut has_dump = false;
     for file in files.jitdumps() {
+        has_dump = true;
         add(CodeFile::Jitdump, file, &mut found);
     }
     if found.iter().any(Vec::is_empty) {
@@ -239,9 +241,21 @@ fn jit_codes_of(
             add(CodeFile::PerfMap, file, &mut found);
         }
     }
+    let n_unnamed = found.iter().filter(|codes| codes.is_empty()).count();
+    if has_dump && n_unnamed > 0 {
+        problems.push(late_text(n_unnamed, found.len()));
+    }
     let found = found.into_iter().map(|codes| in_time(codes, recorded.end));
     let found = ids.into_iter().zip(found);
     found.filter(|(_, codes)| !codes.is_empty()).collect()
+}
+
+/// What is said of addresses that a process with a jitdump does not name.
+fn late_text(n_unnamed: usize, n: usize) -> String {
+    format!(
+        "the target's jitdump does not name {n_unnamed} of {n} addresses of the code that it made: a runtime writes it \
+         through a buffer, so the newest code may come late. A perf map beside it, or a recording that ends later, names more"
+    )
 }
 
 /// The process and the address of code that is in no ELF file: anonymous memory, or a nameless file.

@@ -147,7 +147,9 @@ fn cut_anywhere() {
                 assert_eq!(found.codes[1].is_empty(), n < whole.len() - 4, "{n}");
                 assert_eq!((found.cut, found.n_malformed), (false, 0), "{n}");
             }
-            Err(_) => assert!(n < HEADER),
+            Err(error) => {
+                assert!(n < HEADER && matches!(error, JitdumpError::Unwritten), "{n}");
+            }
         }
     }
 }
