@@ -315,23 +315,23 @@ pub(crate) fn plus_minus(interval: Option<Interval>, whole: u64) -> String {
     }
 }
 
-/// The state to print at a node: where all its time is in one state and its parent's is not.
+/// The state to print at a node: where nearly all its time is in one state and its parent's is not.
 fn annotation(group: &Group, node: &Node) -> Option<State> {
     if matches!(node.label, Label::State(_) | Label::NotSampled(_)) {
         return None;
     }
-    let state = single_state(node)?;
+    let state = main_state(node)?;
     let parent = node.parent.map(|p| &group.nodes[p]);
     let is_said = parent.is_some_and(|parent| {
-        matches!(parent.label, Label::State(_)) || single_state(parent) == Some(state)
+        matches!(parent.label, Label::State(_)) || main_state(parent) == Some(state)
     });
     (!is_said).then_some(state)
 }
 
-fn single_state(node: &Node) -> Option<State> {
-    State::ALL
-        .into_iter()
-        .find(|s| node.weight > 0 && node.states[*s as usize] == node.weight)
+/// The state of at least 95 % of a node's time: entering and leaving a wait takes some time in another state, too.
+fn main_state(node: &Node) -> Option<State> {
+    let is_main = |s: &State| percent(node.states[*s as usize], node.weight) >= 95.0;
+    State::ALL.into_iter().find(is_main)
 }
 
 /// Marks the `max` nodes to show: heavy ones, and those near the roots rather than deep ones.

@@ -43,7 +43,9 @@ const CODE_CLOSE: u32 = 3;
 #[derive(Debug, Error)]
 pub enum JitdumpError {
     /// It ends before its header does.
-    #[error("it has no header yet: its runtime writes it through a buffer, and a recording that ends later finds more")]
+    #[error(
+        "it has no header yet: its runtime writes it through a buffer, and a recording that ends later finds more"
+    )]
     Unwritten,
     /// Another file, or another byte order.
     #[error("it does not begin as a jitdump of this machine (magic {0:#x})")]

@@ -148,7 +148,10 @@ fn cut_anywhere() {
                 assert_eq!((found.cut, found.n_malformed), (false, 0), "{n}");
             }
             Err(error) => {
-                assert!(n < HEADER && matches!(error, JitdumpError::Unwritten), "{n}");
+                assert!(
+                    n < HEADER && matches!(error, JitdumpError::Unwritten),
+                    "{n}"
+                );
             }
         }
     }
