@@ -31,8 +31,28 @@ pub(crate) fn code_without_a_file(engine: Engine) {
     let mapped = folded.thread("j-map");
     let right = mapped.chain(&["jit_mapped(int)", "sleep_long"]);
     assert!(right.share_of(&mapped) > 0.99, "{}", mapped.show());
+    // What nothing names is one function a mapping or file, and its callers are found.
+    for (comm, caller, place) in [
+        ("j-late", "j_late", "[code in 0x"),
+        ("j-zero", "j_zero", "[code in /dev/zero]"),
+        ("j-image", "j_image", "lisp.core]"),
+    ] {
+        let thread = folded.thread(comm);
+        let is_right = |frames: &[String]| {
+            frames[0] == caller && frames[1].contains(place) && frames[2] == "sleep_long"
+        };
+        let lines = thread.lines.iter();
+        let right = lines.filter(|line| line.frames.windows(3).any(is_right));
+        let right: u64 = right.map(|line| line.weight).sum();
+        assert!(
+            right as f64 > 0.99 * thread.total() as f64,
+            "{}",
+            thread.show()
+        );
+    }
     let said = recording.said();
-    assert!(said.contains("jitdump does not name 1 of "), "{said}");
+    assert!(said.contains("jitdump does not name 3 of "), "{said}");
+    assert!(!said.contains("incomplete"), "{said}");
 
     if recording.stood_still("code_without_a_file", engine) {
         return;

@@ -238,6 +238,8 @@ fn local_names() {
             (jit.pid(), "j-map", ["jit_mapped", "sleep_long"]),
             // Which of its two functions is at the address changes all the time.
             (jit.pid(), "j-dump", ["jit_", "nap"]),
+            // The mapping stands for code that nothing names.
+            (jit.pid(), "j-late", ["[code in 0x", "sleep_long"]),
         ];
         if engine.sees_running() {
             shown.push((vdso.pid(), "v-clock", ["time < ask_for_ever", "v-clock"]));

@@ -42,16 +42,21 @@ pub struct ModuleProblem {
 /// What is known of an image.
 struct Known {
     image: Image,
-    /// `None`: the executable memory beside mappings of the file is not the file's.
+    /// `None`: it is code of a runtime, in a file that is no ELF file, or in memory beside mappings of one.
     key: Option<ModuleKey>,
     /// Its file did not answer.
     retry: bool,
 }
 
+/// The code of a module, or why stacks end there.
+type ReadCode = Result<Arc<ModuleCode>, StackEnd>;
+
 /// Why a module could not be read.
 struct Unread {
     reason: String,
     retry: bool,
+    /// Why stacks end there.
+    end: StackEnd,
 }
 
 impl Unread {
@@ -59,6 +64,20 @@ impl Unread {
         Self {
             reason: reason.to_string(),
             retry: false,
+            end: StackEnd::ModuleUnreadable,
+        }
+    }
+}
+
+impl From<CodeError> for Unread {
+    fn from(error: CodeError) -> Self {
+        let end = match error.is_no_elf_file() {
+            true => StackEnd::NotInModule,
+            false => StackEnd::ModuleUnreadable,
+        };
+        Self {
+            end,
+            ..Self::for_good(error)
         }
     }
 }
@@ -95,7 +114,7 @@ pub(crate) struct Modules {
     process: ProcessId,
     files: TargetFiles,
     /// What is known of each image, by its first address.
-    known: HashMap<u64, Known>,
+    known: BTreeMap<u64, Known>,
     /// When those are to be tried again whose files did not answer, `CLOCK_MONOTONIC` ns. `None`: at the next update.
     retry_at: Option<u64>,
     /// Those whose files are held though they are mapped no more.
@@ -110,7 +129,7 @@ impl Modules {
         Self {
             process,
             files: TargetFiles::new(process, target),
-            known: HashMap::new(),
+            known: BTreeMap::new(),
             retry_at: None,
             unmapped: VecDeque::new(),
             ids: HashMap::new(),
@@ -238,7 +257,7 @@ impl Modules {
             }
             if let Some(before) = self.known.get_mut(&start.0) {
                 before.retry = retry;
-                if code.is_none() {
+                if code.is_err() {
                     continue;
                 }
                 if let Some(key) = before.key {
@@ -247,12 +266,14 @@ impl Modules {
             }
             let key = match code {
                 // What lies beside mappings of some file is code of a JIT compiler.
-                Some(code) if !self.has_code(&image, &code) => {
+                Ok(code) if !self.has_code(&image, &code) => {
                     let file = (start, code.build_id().cloned());
                     self.files.handles.remove(&file);
                     None
                 }
-                None if matches!(image.code, Text::Moved(_)) => {
+                Err(end)
+                    if end == StackEnd::NotInModule || matches!(image.code, Text::Moved(_)) =>
+                {
                     self.files.handles.remove(&(start, None));
                     None
                 }
@@ -294,6 +315,14 @@ impl Modules {
         page.is_ok_and(|page| files.has_bytes(&page, range.start) == Some(true))
     }
 
+    /// Path of the file that code of no module is in; `None` for memory of no file.
+    pub(crate) fn file_of_code(&self, address: Avma) -> Option<&str> {
+        let (_, known) = self.known.range(..=address.0).next_back()?;
+        let image = Some(&known.image).filter(|image| address < image.end)?;
+        let is_file = known.key.is_none() && !matches!(image.code, Text::Moved(_));
+        is_file.then(|| undeleted(&image.first.path))
+    }
+
     /// Executable memory that is of no module.
     fn foreign_code(&self, mappings: &[Mapping]) -> Vec<Range<Avma>> {
         let modules = self.known.values().filter(|known| known.key.is_some());
@@ -312,21 +341,18 @@ impl Modules {
     fn map(
         &mut self,
         image: &Image,
-        code: Option<Arc<ModuleCode>>,
+        code: ReadCode,
         unwinder: &mut Unwinder,
         add: impl FnOnce(&NewModule<'_>) -> ModuleId,
     ) -> Option<ModuleKey> {
         let start = image.start;
-        let bias = code.as_ref().and_then(|c| c.load_bias(image.located()));
+        let read = code.as_ref().ok();
+        let bias = read.and_then(|c| c.load_bias(image.located()));
         let bias = bias.unwrap_or_else(|| LoadBias(start.0.wrapping_sub(image.first.offset.0)));
-        let base = code.as_ref().map_or(Svma(0), |c| c.base());
-        let build_id = code.as_ref().and_then(|c| c.build_id().cloned());
-        let code_bytes = code.as_ref().map_or(0, |c| c.heap_bytes());
+        let base = read.map_or(Svma(0), |c| c.base());
+        let build_id = read.and_then(|c| c.build_id().cloned());
+        let code_bytes = read.map_or(0, |c| c.heap_bytes());
         let path = &image.first.path;
-        let code = code.ok_or(match path.as_str() {
-            RETURN_PROBES => StackEnd::ReturnProbe,
-            _ => StackEnd::ModuleUnreadable,
-        });
         let key = unwinder.add_module(start, image.end, bias, code)?;
         let handle = self.files.handles.get(&(start, build_id.clone()));
         let module = Module {
@@ -383,14 +409,14 @@ impl Modules {
     }
 
     /// The code of an image, and whether it is to be tried again.
-    fn read(&mut self, image: &Image, shared: &mut SharedFiles) -> (Option<Arc<ModuleCode>>, bool) {
+    fn read(&mut self, image: &Image, shared: &mut SharedFiles) -> (ReadCode, bool) {
         let began = monotonic_ns();
         let is_local = self.files.files.is_local(&image.first);
         let code = match is_local || shared.patience.is_left(began) {
             true => self.try_read(image, shared),
             false => Err(Unread {
-                reason: TOO_SLOW.to_owned(),
                 retry: true,
+                ..Unread::for_good(TOO_SLOW)
             }),
         };
         if !is_local {
@@ -398,20 +424,25 @@ impl Modules {
             shared.patience.spend(began, took);
         }
         match code {
-            Ok(code) => (Some(code), false),
+            Ok(code) => (Ok(code), false),
             // It is said where stacks end there.
-            Err(_) if image.first.path == RETURN_PROBES => (None, false),
-            // What is no ELF file has no code that was moved.
-            Err(Unread { retry: false, .. }) if matches!(image.code, Text::Moved(_)) => {
-                (None, false)
-            }
-            Err(Unread { reason, retry }) => {
+            Err(_) if image.first.path == RETURN_PROBES => (Err(StackEnd::ReturnProbe), false),
+            // It is code of a runtime, as that in memory of no file.
+            Err(Unread {
+                end: end @ StackEnd::NotInModule,
+                ..
+            }) => (Err(end), false),
+            // What cannot be read has no code that was moved.
+            Err(Unread {
+                retry: false, end, ..
+            }) if matches!(image.code, Text::Moved(_)) => (Err(end), false),
+            Err(Unread { reason, retry, end }) => {
                 let path = image.first.path.clone();
                 let problem = ModuleProblem { path, reason };
                 if self.problems.len() < MAX_PROBLEMS && !self.problems.contains(&problem) {
                     self.problems.push(problem);
                 }
-                (None, retry)
+                (Err(end), retry)
             }
         }
     }
@@ -469,7 +500,7 @@ impl Modules {
         let build_id = code.as_ref().ok().and_then(|code| code.build_id().cloned());
         let key = (image.start, build_id);
         self.files.handles.insert(key, handle);
-        code.map_err(Unread::for_good)
+        Ok(code?)
     }
 }
 
@@ -618,7 +649,8 @@ mod tests {
         for _ in 0..2 {
             modules.update(0, &maps, &mut unwinder, &mut shared, |_, _| ModuleId(0));
             assert_eq!(modules.known.len(), MAX_IMAGES);
-            assert_eq!(modules.ids.len(), MAX_IMAGES);
+            // There is no ELF file where the vdso is said to be.
+            assert_eq!(modules.ids.len(), MAX_IMAGES - 1);
             let largest = 100_000 * 0x1000;
             assert!(modules.known.contains_key(&largest));
             assert!(modules.known.contains_key(&0x7fff_f000));

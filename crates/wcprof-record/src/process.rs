@@ -20,7 +20,7 @@ use crate::modules::{ModuleProblem, Modules};
 use crate::replay::{AddressSpace, Begin, Reads, Replay, Watched};
 use crate::shared::SharedFiles;
 use crate::text_pages::LiveText;
-use crate::unmapped::UnmappedFrames;
+use crate::unmapped::{CodePlace, UnmappedFrames};
 
 /// Mappings are read again at most this often for code that is in no module; more often while a
 /// process is young, when it loads its libraries.
@@ -203,8 +203,10 @@ impl ProcessState {
             None => Frame::Unmapped(lookup),
         })?;
         if module.is_none() {
-            let mapping = self.unwinder.foreign_code(lookup);
-            unmapped.note(id, self.owns_id.then_some(self.id), mapping);
+            let file = self.modules.file_of_code(lookup).map(Arc::from);
+            let memory = || self.unwinder.foreign_code(lookup).map(CodePlace::Memory);
+            let code = file.map(CodePlace::File).or_else(memory);
+            unmapped.note(id, self.owns_id.then_some(self.id), code);
         }
         if self.frame_ids.len() >= MAX_FRAME_IDS {
             self.frame_ids.clear();

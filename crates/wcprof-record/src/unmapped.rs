@@ -1,33 +1,54 @@
-//! Frames outside of every module to the process whose code they are.
+//! Frames outside of every module to the process whose code they are, and where it is.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 use wcprof_trace::model::{FrameId, ProcessId};
 use wcprof_types::Avma;
 
-/// Whose the frames outside of every module are, and in which mapping: an address can mean different code in two processes.
+/// Whose the frames outside of every module are, and where: an address can mean different code in two processes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct UnmappedFrames(HashMap<FrameId, Place>);
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Place {
     owner: Option<ProcessId>,
-    /// Executable memory that it was in when it was first seen.
-    mapping: Option<Range<Avma>>,
+    /// Where it was when it was first seen.
+    code: Option<CodePlace>,
+}
+
+/// Executable memory of no module.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CodePlace {
+    /// A mapping of no file.
+    Memory(Range<Avma>),
+    /// The path of a file that is no ELF file.
+    File(Arc<str>),
+}
+
+/// As in `[code in PLACE]`.
+impl fmt::Display for CodePlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory(range) => write!(f, "{:#x}-{:#x}", range.start.0, range.end.0),
+            Self::File(path) => f.write_str(path),
+        }
+    }
 }
 
 impl UnmappedFrames {
-    /// Notes a frame of a process, and the mapping that it is in; `None` for one of several that are one in the trace.
+    /// Notes a frame of a process and where it is; `None` for one of several that are one in the trace.
     pub(crate) fn note(
         &mut self,
         frame: FrameId,
         process: Option<ProcessId>,
-        mapping: Option<Range<Avma>>,
+        code: Option<CodePlace>,
     ) {
         let place = self.0.entry(frame).or_insert(Place {
             owner: process,
-            mapping,
+            code,
         });
         if place.owner != process {
             place.owner = None;
@@ -48,7 +69,7 @@ impl UnmappedFrames {
         let moved = self.0.iter().filter_map(|(id, place)| {
             let place = Place {
                 owner: place.owner.and_then(&process),
-                mapping: place.mapping.clone(),
+                code: place.code.clone(),
             };
             Some((frame(*id)?, place))
         });
@@ -61,8 +82,8 @@ impl UnmappedFrames {
     }
 
     /// The executable memory that the frame is in.
-    pub fn mapping(&self, frame: FrameId) -> Option<Range<Avma>> {
-        self.0.get(&frame)?.mapping.clone()
+    pub fn code(&self, frame: FrameId) -> Option<&CodePlace> {
+        self.0.get(&frame)?.code.as_ref()
     }
 }
 

@@ -55,7 +55,7 @@ pub enum StackEnd {
     Root,
     /// No unwind information covers the address.
     NoUnwindInfo,
-    /// The address is in no file mapping (JIT code, a wild jump).
+    /// The address is in no ELF file (JIT code, a runtime's image, a wild jump).
     NotInModule,
     /// Stack memory could not be read where the next frame should be.
     UnreadableStack,

@@ -19,3 +19,10 @@ pub enum CodeError {
     #[error("malformed ELF file: {0}")]
     Malformed(&'static str),
 }
+
+impl CodeError {
+    /// Whether the file is no ELF file: a runtime's image, or shared memory that a JIT compiler writes to.
+    pub fn is_no_elf_file(&self) -> bool {
+        matches!(self, Self::Elf(ElfError::NotElf))
+    }
+}

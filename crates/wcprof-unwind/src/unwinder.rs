@@ -268,12 +268,9 @@ impl Unwinder {
         Some(Avma(range.start)..Avma(range.end))
     }
 
-    /// Whether an address is in executable memory of no module, or of a file that is none (`memfd`).
+    /// Whether an address is in executable memory of no module.
     pub fn is_foreign_code(&self, address: Avma) -> bool {
         self.foreign_code(address).is_some()
-            || self
-                .entry_at(address.0)
-                .is_some_and(|m| matches!(m.code, Err(StackEnd::ModuleUnreadable)))
     }
 
     /// Whether a uretprobe has put this return address on the stack: the first one of its module.

@@ -27,14 +27,6 @@ const KALLSYMS: &str = "/proc/kallsyms";
 const BUFFER: usize = 1 << 16;
 /// A jitdump may have times of another clock; times this long after the end show it, ns.
 const MAX_LATE_NS: u64 = 60_000_000_000;
-/// Paths of nameless files that a runtime maps twice, to write and to run.
-const NAMELESS: [&str; 5] = [
-    "/memfd:",
-    "/dev/zero",
-    "/dev/shm/",
-    "/SYSV",
-    "/anon_hugepage",
-];
 
 /// What a recording, or a part of one that goes on, knows that its trace does not hold.
 #[derive(Debug)]
@@ -107,13 +99,9 @@ pub(crate) fn of_recording(
     }
     for (id, frame) in frames(tables) {
         let is_named = names.names.frames.contains_key(&id);
-        if let Some(place) = place_of_code(tables, &recorded.unmapped, id, frame)
+        if let Some(place) = place_of_code(&recorded.unmapped, id, frame)
             && !is_named
         {
-            let place = SymbolFrame {
-                name: place,
-                ..SymbolFrame::default()
-            };
             symbols.frames.remove(&id);
             names.names.frames.insert(id, vec![place]);
         }
@@ -213,7 +201,7 @@ fn jit_codes_of(
 ) -> Vec<(FrameId, Vec<JitCode>)> {
     let (ids, addresses): (Vec<FrameId>, Vec<Avma>) = frames(tables)
         .filter_map(|(id, frame)| {
-            let (owner, address) = place_of_jit(tables, &recorded.unmapped, id, frame)?;
+            let (owner, address) = place_of_jit(&recorded.unmapped, id, frame)?;
             (owner == files.process).then_some((id, address))
         })
         .unzip();
@@ -258,46 +246,30 @@ fn late_text(n_unnamed: usize, n: usize) -> String {
     )
 }
 
-/// The process and the address of code that is in no ELF file: anonymous memory, or a nameless file.
+/// The process and the address of code that is in no ELF file.
 pub(crate) fn place_of_jit(
-    tables: &Tables,
     unmapped: &UnmappedFrames,
     id: FrameId,
     frame: &Frame,
 ) -> Option<(ProcessId, Avma)> {
     match frame {
         Frame::Unmapped(address) => Some((unmapped.owner(id)?, *address)),
-        Frame::Native {
-            module, address, ..
-        } => {
-            let module = module_of(tables, *module)?;
-            let is_nameless = NAMELESS.iter().any(|start| module.path.starts_with(start));
-            let address = || module.bias.to_avma(module.svma(*address));
-            is_nameless.then(|| (module.process, address()))
-        }
-        Frame::Kernel(_) | Frame::KernelCode(_) | Frame::Unknown(_) => None,
+        _ => None,
     }
 }
 
-/// What stands for code that is in no ELF file where nothing names it: the mapping, so that the code of one is one function.
-fn place_of_code(
-    tables: &Tables,
+/// What stands for code that is in no ELF file where nothing names it: where it is, so that the code of one mapping or
+/// file is one function.
+pub(crate) fn place_of_code(
     unmapped: &UnmappedFrames,
     id: FrameId,
     frame: &Frame,
-) -> Option<String> {
-    let mapping = unmapped.mapping(id);
-    place_of_jit(tables, unmapped, id, frame)?;
-    match (frame, mapping) {
-        (Frame::Native { module, .. }, _) => {
-            Some(format!("[code in {}]", module_of(tables, *module)?.path))
-        }
-        (_, Some(mapping)) => Some(format!(
-            "[code in {:#x}-{:#x}]",
-            mapping.start.0, mapping.end.0
-        )),
-        (_, None) => None,
-    }
+) -> Option<SymbolFrame> {
+    place_of_jit(unmapped, id, frame)?;
+    Some(SymbolFrame {
+        name: format!("[code in {}]", unmapped.code(id)?),
+        ..SymbolFrame::default()
+    })
 }
 
 /// Code by the time it came to its address, without repetitions. Where times are none, or of another

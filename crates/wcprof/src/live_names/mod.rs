@@ -18,7 +18,7 @@ use wcprof_types::{Avma, Pid, TimeNs};
 
 use crate::args::SymbolArgs;
 use crate::failure::Failure;
-use crate::local_names::{Origin, jit_names, place_of_jit};
+use crate::local_names::{Origin, jit_names, place_of_code, place_of_jit};
 use crate::names;
 use pauses::{PAUSE, Pauses};
 use remembered::{Place, Remembered};
@@ -133,12 +133,13 @@ impl LiveNames {
             self.jit_asked = Some(begin);
             self.note_jit(jit_names(tables, recorded, &options.cancel), &jit);
         }
-        let jit = jit
-            .iter()
-            .filter_map(|(id, place)| Some((*id, self.jit.get(place)?.clone())));
-        known
-            .frames
-            .extend(jit.filter(|(_, names)| !names.is_empty()));
+        for (id, place) in &jit {
+            let names = self.jit.get(place).filter(|names| !names.is_empty());
+            let frame = tables.frames.get(id.0 as usize);
+            let stand_in = || place_of_code(&recorded.unmapped, *id, frame?);
+            let names = names.cloned().or_else(|| Some(vec![stand_in()?]));
+            known.frames.extend(names.map(|names| (*id, names)));
+        }
         if has_new && may_ask {
             self.ask(tables, new, &recorded.files, (args, options), &mut known)?;
         }
@@ -167,7 +168,7 @@ impl LiveNames {
             .collect();
         let mut sorted = Sorted::default();
         for (id, frame) in (0..).map(FrameId).zip(&tables.frames) {
-            if let Some((process, address)) = place_of_jit(tables, &recorded.unmapped, id, frame)
+            if let Some((process, address)) = place_of_jit(&recorded.unmapped, id, frame)
                 && let Some(process) = tables.processes.get(process.0 as usize)
             {
                 sorted.jit.push((id, (process.pid, address)));
