@@ -12,8 +12,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 use wcprof_testkit::{
-    Attach, Engine, Recording, RemoteProcess, Variant, fixture, interrupt, printed, skip,
-    thread_ids, wait_for_thread, wait_for_write, wait_until,
+    Attach, Engine, Recording, RemoteProcess, Variant, fixture, interrupt, printed, run_delay_ns,
+    skip, thread_ids, wait_for_thread, wait_for_write, wait_until,
 };
 
 /// A control group of version 1 with one process or thread of a target in it.
@@ -169,9 +169,17 @@ pub(crate) fn quota(engine: Engine) {
     wait_until("the group is not throttled", || {
         (number(&stat, "nr_throttled") > 0).then_some(())
     });
-    let (periods, throttled) = (stat.clone(), stat);
-    let periods = NumberLog::start(move || number(&periods, "nr_periods"));
-    let throttled = NumberLog::start(move || number(&throttled, "nr_throttled"));
+    let log = |key: &'static str| {
+        let stat = stat.clone();
+        NumberLog::start(move || number(&stat, key))
+    };
+    let (periods, throttled, time) = (
+        log("nr_periods"),
+        log("nr_throttled"),
+        log("throttled_time"),
+    );
+    let pid = target.pid();
+    let waited = NumberLog::start(move || run_delay_ns(pid, tid));
     let recording = Attach::new(engine, target.pid()).run();
     recording.assert_sound(engine);
     let [first, last] = whole_readings(&recording);
@@ -192,9 +200,21 @@ pub(crate) fn quota(engine: Engine) {
     );
     let (_, of) = text.split_once("throttled in ").expect("counts");
     assert_between("periods", after(of, "of"), periods.added(first, last));
+    // Other processes may keep it from its CPU for longer than its quota does.
+    let (time, waited) = (time.added(first, last), waited.added(first, last));
+    let is_most = match (2 * time.0 > waited.1, 2 * time.1 < waited.0) {
+        (true, _) => true,
+        (_, true) => false,
+        _ => {
+            let what = format!("limits::quota ({})", engine.name());
+            return skip(&what, "its quota held it for about half of its waiting");
+        }
+    };
     let title = text_of(&found, "run-queue-delay", "/title");
-    assert_eq!(title, "CPU-starved by the quota of a control group");
-    assert_eq!(text_of(&found, "run-queue-delay", "/severity"), "medium");
+    let is_told = title == "CPU-starved by the quota of a control group";
+    assert_eq!(is_told, is_most, "{title}: {time:?} of {waited:?}");
+    let severity = text_of(&found, "run-queue-delay", "/severity");
+    assert!(!is_told || severity == "medium", "{severity}");
     drop(target);
 }
 

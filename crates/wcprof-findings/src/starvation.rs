@@ -144,10 +144,8 @@ fn quota(
         let throttled = groups.filter_map(|group| Some((throttled_percent(group)?, group)));
         let of_thread = throttled
             .filter(|(percent, group)| {
-                // A thread waits for its quota in throttled periods alone.
-                let (n, period) = (group.n_throttled, group.period_us);
-                let longest = n.unwrap_or(0) as f64 * period.unwrap_or(0) as f64 * 1e3;
-                *percent >= MIN_THROTTLED_PERCENT && longest >= MOST * waiter.weight
+                *percent >= MIN_THROTTLED_PERCENT
+                    && longest_throttled(group) as f64 >= MOST * waiter.weight
             })
             .max_by(|a, b| a.0.total_cmp(&b.0));
         if let Some(of_thread) = of_thread {
@@ -162,6 +160,17 @@ fn quota(
         Cause::Quota,
         format!("{}: {}", group.path, quota_text(group, of_time)?),
     ))
+}
+
+/// The longest that a thread of a group may have waited for its quota, ns: in throttled periods alone, and not longer than the
+/// group was throttled on all CPUs together.
+fn longest_throttled(group: &Cgroup) -> u64 {
+    let (n, period) = (group.n_throttled, group.period_us);
+    let periods_us = n.unwrap_or(0).saturating_mul(period.unwrap_or(0));
+    let us = group
+        .throttled_us
+        .map_or(periods_us, |us| us.min(periods_us));
+    us.saturating_mul(1000)
 }
 
 /// What changed of the groups and limits of threads that waited, where a quota or a budget is or was among them: the counts are
