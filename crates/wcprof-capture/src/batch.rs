@@ -24,6 +24,17 @@ pub enum TargetEnd {
     Exec,
 }
 
+/// A reading of a process's CPU clock.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct CpuClock {
+    /// The process.
+    pub target: TargetId,
+    /// CPU time of its threads, exited ones included, ns.
+    pub cpu_ns: u64,
+    /// Since its threads were looked at, ns: what they ran meanwhile they did not show. 0 where none lives.
+    pub unseen_ns: u64,
+}
+
 /// One tick of the targets, or a few. Byte ranges refer to `stacks`.
 #[derive(Debug, Default)]
 pub struct TickBatch {
@@ -43,9 +54,8 @@ pub struct TickBatch {
     /// Threads that have exited, in the order of time, and the observations of the batch that came before: the
     /// later ones of such a number are of another thread.
     pub exited: Vec<(usize, TargetId, Tid)>,
-    /// CPU time of whole processes, exited threads included, ns; read about once a second. None when
-    /// only some threads are wanted.
-    pub process_cpu_ns: Vec<(TargetId, u64)>,
+    /// Clocks of whole processes, read about once a second. None when only some threads are wanted.
+    pub cpu_clocks: Vec<CpuClock>,
     /// Processes whose part is over, and when that was seen, `CLOCK_MONOTONIC` ns.
     pub ended: Vec<(TargetId, TargetEnd, u64)>,
     /// Copies of stack memory.

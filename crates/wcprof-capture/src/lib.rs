@@ -50,8 +50,8 @@ mod sys;
 mod testing;
 
 pub use batch::{
-    KernelStack, LockGlance, LockNotes, OwnerGlance, Since, StackBytes, StackCopy, TargetEnd,
-    TargetId, ThreadCounters, ThreadTick, TickBatch, TickCounts, TimerSample,
+    CpuClock, KernelStack, LockGlance, LockNotes, OwnerGlance, Since, StackBytes, StackCopy,
+    TargetEnd, TargetId, ThreadCounters, ThreadTick, TickBatch, TickCounts, TimerSample,
 };
 pub use bpf::{BpfError, MAX_TARGETS, RecordError};
 pub use engine::{EngineKind, SnapshotError};

@@ -1,6 +1,7 @@
 //! A process's CPU clock, and the run time that its threads showed, to the CPU time of threads that came
 //! and went unseen, and of others after they were last seen.
 
+use wcprof_capture::CpuClock;
 use wcprof_trace::model::ThreadId;
 use wcprof_types::ThreadState as State;
 
@@ -9,9 +10,6 @@ use crate::weights::Piece;
 
 /// Unexplained CPU time of the process that can be counters not settled yet, per CPU.
 const UNSETTLED_NS: u64 = 12_000_000;
-
-/// Threads that are older than a process's part are first looked at as it begins, and later only where there are many.
-const LATE_LOOK_NS: u64 = 50_000_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct ExitedCpu {
@@ -25,31 +23,31 @@ pub(crate) struct ExitedCpu {
     /// When something was given last, and where its interval began.
     since: u64,
     before: u64,
-    /// When the process's part began.
-    began: u64,
     /// A thread was first seen since the last reading that had run before, nobody knows for how long.
     is_vague: bool,
+    /// What living threads can have run on all CPUs between the last look at them and the last reading, ns.
+    unseen: u64,
 }
 
 impl ExitedCpu {
     /// The process's part begins.
     pub(crate) fn begin(&mut self, time: u64) {
-        (self.since, self.began) = (time, time);
+        self.since = time;
     }
 
-    /// A thread that is older than the process's part was first looked at. What it ran in between is not that of an
-    /// exited thread: where that can be much, nothing counts that was used until the next reading.
-    pub(crate) fn looked_at_older(&mut self, time: u64) {
-        self.is_vague |= time.saturating_sub(self.began) > LATE_LOOK_NS;
+    /// A thread that is older than the process's part was first looked at. What it ran since the first reading is not
+    /// that of an exited thread: nothing counts that was used until the next one.
+    pub(crate) fn looked_at_older(&mut self) {
+        self.is_vague = true;
     }
 
-    /// Takes a reading of the process's CPU clock, ns, at a time.
-    pub(crate) fn read(&mut self, cpu: u64, now: u64) {
-        if std::mem::take(&mut self.is_vague) {
-            (self.first, self.shown, self.since) = (Some(cpu), 0, now);
+    /// Takes a reading of the process's CPU clock at a time.
+    pub(crate) fn read(&mut self, clock: &CpuClock, n_cpus: u64, now: u64) {
+        if std::mem::take(&mut self.is_vague) || self.first.is_none() {
+            (self.first, self.shown, self.since) = (Some(clock.cpu_ns), 0, now);
         }
-        self.first.get_or_insert(cpu);
-        self.last = cpu;
+        self.last = clock.cpu_ns;
+        self.unseen = clock.unseen_ns.saturating_mul(n_cpus);
     }
 
     /// Takes account of run time that a thread showed, ns.
@@ -59,7 +57,7 @@ impl ExitedCpu {
 
     /// What is sure to be of threads that nobody saw while others still run on `n_cpus` CPUs.
     pub(crate) fn take_settled(&mut self, n_cpus: u64, now: u64) -> Vec<Piece<Place>> {
-        let unsettled = UNSETTLED_NS * n_cpus;
+        let unsettled = UNSETTLED_NS * n_cpus + self.unseen;
         self.take(unsettled, unsettled, now)
     }
 
@@ -67,7 +65,8 @@ impl ExitedCpu {
     /// for what they ran since.
     pub(crate) fn take_rest(&mut self, now: u64) -> Vec<Piece<Place>> {
         let used = self.last.saturating_sub(self.first.unwrap_or(0));
-        self.take((used / 200).max(UNSETTLED_NS), 0, now)
+        let slack = (used / 200).max(UNSETTLED_NS) + self.unseen;
+        self.take(slack, self.unseen, now)
     }
 
     /// CPU time that the process used and none of its threads showed is of threads that came and

@@ -269,10 +269,10 @@ impl<S: TraceSink> Recorder<S> {
         for &(_, target, tid) in exited {
             self.end_thread((target, tid))?;
         }
-        for &(target, cpu) in &batch.process_cpu_ns {
+        for clock in &batch.cpu_clocks {
             let n_cpus = self.n_cpus;
-            self.give_exited(target, |exited, now| {
-                exited.read(cpu, now);
+            self.give_exited(clock.target, |exited, now| {
+                exited.read(clock, n_cpus, now);
                 exited.take_settled(n_cpus, now)
             })?;
         }
@@ -582,7 +582,7 @@ impl<S: TraceSink> Recorder<S> {
             return Ok(());
         };
         if tick.since == Some(Since::FirstTick) {
-            process.exited.looked_at_older(tick.time);
+            process.exited.looked_at_older();
         }
         let id = self.writer.add_thread(process.id, tick.tid, seen, name)?;
         if let Some(fold) = self.fold_of(tick.target) {

@@ -10,7 +10,8 @@ use super::links::SamplingEnd;
 use super::opener::{Opened, Opener, Wanted};
 use super::state::Sampler;
 use super::targets::Observed;
-use crate::batch::{TargetEnd, TargetId};
+use crate::batch::{CpuClock, TargetEnd, TargetId};
+use wcprof_host::clock::monotonic_ns;
 use wcprof_host::{Liveness, Target, TargetError};
 
 /// The targets' identity (exec, exit, pid reuse) is checked this often.
@@ -96,8 +97,8 @@ impl Sampler {
             && end == TargetEnd::Exited
         {
             // After an exec the clock has run on for another program.
-            let cpu = observed.target.cpu_ns().map(|cpu| (id, cpu));
-            self.add_cpu_clocks(cpu);
+            let clock = observed.target.cpu_ns().map(|cpu| clock(id, cpu));
+            self.add_cpu_clocks(clock);
         }
         self.snapshots.remove_target(id, pid);
         self.threads.newcomers.forget_target(id);
@@ -193,32 +194,53 @@ impl Sampler {
             return;
         }
         let id = self.targets.add(Arc::clone(&target));
-        // What the process had used when its part began.
-        let mut cpu = Some(0);
-        if entry != Entry::Born {
-            cpu = target.cpu_ns();
+        if entry == Entry::Born {
+            self.add_cpu_clocks([clock(id, 0)]);
+        } else {
             if let Some(observed) = self.targets.get_mut(id) {
                 observed.entry = entry;
             }
             self.snapshots.want_full();
+            self.targets.without_clock.push(id);
         }
-        self.add_cpu_clocks(cpu.map(|cpu| (id, cpu)));
         self.outbox.batch.joined.push((id, target));
+    }
+
+    /// Reads what processes had used when their threads were first looked at: what these ran before is in neither account.
+    pub(super) fn read_first_clocks(&mut self) {
+        for id in std::mem::take(&mut self.targets.without_clock) {
+            let observed = self.targets.get(id);
+            let cpu = observed.and_then(|observed| observed.target.cpu_ns());
+            self.add_cpu_clocks(cpu.map(|cpu| clock(id, cpu)));
+        }
     }
 
     pub(super) fn read_cpu_clocks(&mut self) {
         let clocks = self.targets.iter();
-        let clocks = clocks.filter_map(|(id, observed)| Some((id, observed.target.cpu_ns()?)));
-        self.add_cpu_clocks(clocks.collect::<Vec<_>>());
+        let clocks = clocks.filter_map(|(id, observed)| Some(clock(id, observed.target.cpu_ns()?)));
+        let mut clocks: Vec<CpuClock> = clocks.collect();
+        let unseen_ns = monotonic_ns().saturating_sub(self.threads.seen.time);
+        for clock in &mut clocks {
+            clock.unseen_ns = unseen_ns;
+        }
+        self.add_cpu_clocks(clocks);
         // Threads that wait are handed on in the same batch.
         self.outbox.is_urgent = true;
     }
 
     /// Whole processes' clocks tell what threads used that came and went unseen, but not where others are
     /// left out on purpose.
-    fn add_cpu_clocks(&mut self, clocks: impl IntoIterator<Item = (TargetId, u64)>) {
+    fn add_cpu_clocks(&mut self, clocks: impl IntoIterator<Item = CpuClock>) {
         if self.threads.keep_thread.is_none() {
-            self.outbox.batch.process_cpu_ns.extend(clocks);
+            self.outbox.batch.cpu_clocks.extend(clocks);
         }
+    }
+}
+
+fn clock(target: TargetId, cpu_ns: u64) -> CpuClock {
+    CpuClock {
+        target,
+        cpu_ns,
+        unseen_ns: 0,
     }
 }

@@ -162,6 +162,7 @@ impl Sampler {
     fn end_tick(&mut self, now: u64, links: Option<&SamplerLinks<'_>>) -> Result<(), SamplingEnd> {
         self.check_members(now)?;
         self.take_snapshot(now);
+        self.read_first_clocks();
         let (slots, snapshots) = (&self.threads.slots, self.snapshots.as_mut());
         self.targets
             .look_at_locks(slots, snapshots, &mut self.outbox.batch);

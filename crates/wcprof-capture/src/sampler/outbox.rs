@@ -47,7 +47,7 @@ impl Outbox {
         self.n_ticks >= MAX_TICKS
             || self.batch.stacks.len() >= MAX_BYTES
             || self.is_urgent
-            || !self.batch.process_cpu_ns.is_empty()
+            || !self.batch.cpu_clocks.is_empty()
             || !self.batch.joined.is_empty()
     }
 
@@ -106,13 +106,13 @@ fn leave_out_processes(batch: &mut TickBatch) -> HashSet<TargetId> {
     batch.joined.retain(|(id, _)| !unseen.contains(id));
     batch.ended.retain(|(id, ..)| !unseen.contains(id));
     let mut clocks = BTreeMap::new();
-    for &(id, cpu) in &batch.process_cpu_ns {
-        clocks.entry(id).or_insert((cpu, cpu)).1 = cpu;
+    for &clock in &batch.cpu_clocks {
+        clocks.entry(clock.target).or_insert((clock, clock)).1 = clock;
     }
     let clocks = clocks.into_iter().filter(|(id, _)| !unseen.contains(id));
-    let clocks = clocks.flat_map(|(id, (first, last))| [(id, first), (id, last)]);
-    batch.process_cpu_ns = clocks.collect();
-    batch.process_cpu_ns.dedup();
+    let clocks = clocks.flat_map(|(_, (first, last))| [first, last]);
+    batch.cpu_clocks = clocks.collect();
+    batch.cpu_clocks.dedup();
     unseen
 }
 
@@ -170,6 +170,7 @@ mod tests {
 
     use super::super::slot::{tests::snapshot, tick_of};
     use super::*;
+    use crate::batch::CpuClock;
     use crate::batch::TargetEnd;
 
     /// Check that a batch without room is counted, and that what comes once is handed on later.
@@ -241,6 +242,11 @@ mod tests {
                 ..tick(target, tid)
             }
         };
+        let clock = |target, cpu_ns| CpuClock {
+            target,
+            cpu_ns,
+            unseen_ns: 0,
+        };
         to.send(TickBatch::default()).unwrap();
         // A thread that was known before, and its number used again.
         outbox.batch.exited.push((0, target, Tid(5)));
@@ -253,11 +259,11 @@ mod tests {
             batch.threads.extend([birth(target, 6), renamed]);
             batch.own_tids.push((target, Tid(6), Tid(2)));
             batch.exited.push((batch.threads.len(), target, Tid(6)));
-            batch.process_cpu_ns.push((target, n));
+            batch.cpu_clocks.push(clock(target, n));
             let child = TargetId(n as u32);
             batch.joined.push((child, Arc::clone(&own)));
             batch.threads.push(birth(child, 7));
-            batch.process_cpu_ns.push((child, 0));
+            batch.cpu_clocks.push(clock(child, 0));
             batch.ended.push((child, TargetEnd::Exited, 5));
             outbox.send(&to).unwrap();
         }
@@ -270,7 +276,7 @@ mod tests {
         let exited = [(0, target, Tid(5)), (1, target, Tid(8))];
         assert_eq!(batch.exited, exited);
         assert_eq!(batch.own_tids, [(target, Tid(5), Tid(1))]);
-        assert_eq!(batch.process_cpu_ns, [(target, 1), (target, 100_000)]);
+        assert_eq!(batch.cpu_clocks, [clock(target, 1), clock(target, 100_000)]);
         assert!(batch.joined.is_empty() && batch.ended.is_empty());
         assert_eq!(batch.counts.n_left_out, 100_000);
     }

@@ -225,10 +225,12 @@ impl Recording<'_> {
         });
     }
 
-    /// Reads the process's CPU clock, in which threads count as they settle.
-    fn read_clock(&mut self, now: u64) -> (u64, u64) {
-        let clock = self.lives.iter().map(|life| life.counted_until(now)).sum();
-        self.exited.read(clock, now);
+    /// Reads the process's CPU clock, in which threads count as they settle, some time after they were looked at.
+    fn read_clock(&mut self, now: u64, unseen_ns: u64) -> (u64, u64) {
+        let lives = self.lives.iter();
+        let cpu_ns = lives.map(|life| life.counted_until(now + unseen_ns)).sum();
+        self.exited
+            .read(&clock(cpu_ns, unseen_ns), N_CPUS as u64, now);
         let pieces = self.exited.take_settled(N_CPUS as u64, now);
         self.give(&pieces, now)
     }
@@ -249,8 +251,16 @@ impl Recording<'_> {
     }
 }
 
-/// Observes the threads as a recorder does.
-fn record(around: Around, lives: &[Life]) -> Given {
+fn clock(cpu_ns: u64, unseen_ns: u64) -> CpuClock {
+    CpuClock {
+        target: TargetId(0),
+        cpu_ns,
+        unseen_ns,
+    }
+}
+
+/// Observes the threads as a recorder does, which reads the clock some time after it looks at threads.
+fn record(around: Around, lives: &[Life], unseen_ns: u64) -> Given {
     let mut due = 33 * MS;
     let begin = after_pause(around, due);
     let mut recording = Recording {
@@ -271,18 +281,21 @@ fn record(around: Around, lives: &[Life]) -> Given {
         recording.tick(now);
         if now == begin || now - read >= 1000 * MS {
             read = now;
-            given.readings.push(recording.read_clock(now));
+            given.readings.push(recording.read_clock(now, unseen_ns));
         }
     }
     // The last batch comes a moment after the last tick.
-    now += MS / 2;
-    recording.read_clock(now);
+    now += LAST;
+    recording.read_clock(now, unseen_ns);
     recording.end_threads(now, |_| true);
     let pieces = recording.exited.take_rest(now);
     given.all = recording.give(&pieces, now);
     given.n_seen = recording.seen.len();
     given
 }
+
+/// How long after the last tick the last batch comes.
+const LAST: u64 = MS / 2;
 
 const MACHINES: [Around; 3] = [Around::Calm, Around::Busy, Around::StandsStill];
 
@@ -295,7 +308,7 @@ fn short_lives() {
         if beside {
             lives.extend(spinners(around));
         }
-        let given = record(around, &lives);
+        let given = record(around, &lives, 0);
         // A tick meets some of them, others it misses.
         assert!(
             (200..lives.len() - 800).contains(&given.n_seen),
@@ -333,19 +346,19 @@ fn looked_at_late() {
     for is_late in [false, true] {
         let mut exited = ExitedCpu::default();
         exited.begin(0);
-        exited.looked_at_older(LATE_LOOK_NS);
-        exited.read(0, 0);
+        exited.looked_at_older();
+        exited.read(&clock(0, 0), n_cpus, 0);
         assert_eq!(given(&mut exited, 0), 0);
         // For a second nobody sees what runs.
         if is_late {
-            exited.looked_at_older(1000 * MS);
+            exited.looked_at_older();
         }
-        exited.read(1000 * MS, 1000 * MS);
+        exited.read(&clock(1000 * MS, 0), n_cpus, 1000 * MS);
         let keep = UNSETTLED_NS * n_cpus;
         let first = given(&mut exited, 1000 * MS);
         assert_eq!(first, if is_late { 0 } else { 1000 * MS - keep });
         exited.show(300 * MS);
-        exited.read(2000 * MS, 2000 * MS);
+        exited.read(&clock(2000 * MS, 0), n_cpus, 2000 * MS);
         assert_eq!(
             first + given(&mut exited, 2000 * MS),
             if is_late { 700 } else { 1700 } * MS - keep
@@ -353,11 +366,14 @@ fn looked_at_late() {
     }
 }
 
-/// Check that nothing is left of threads which are seen to the end.
+/// Check that nothing is left of threads which are seen to the end, however late the clock is read.
 #[test]
 fn lasting() {
-    for around in MACHINES {
-        let given = record(around, &spinners(around));
+    for (around, unseen_ns) in MACHINES
+        .into_iter()
+        .flat_map(|around| [(around, 0), (around, 300 * MS)])
+    {
+        let given = record(around, &spinners(around), unseen_ns);
         assert!(given.readings.len() >= 5, "{given:?}");
         let all = given.readings.iter().chain([&given.all]);
         let got: Vec<u64> = all.map(|(got, _)| *got).collect();
