@@ -20,6 +20,7 @@ mod markdown;
 mod parquet;
 mod picture;
 mod process;
+mod runtimes;
 mod setup;
 mod test;
 mod tidy;
@@ -65,6 +66,8 @@ enum Task {
     Collector,
     /// Look for inputs that break a parser (needs cargo-fuzz and a nightly compiler)
     Fuzz(fuzz::Args),
+    /// Compare what is shown of programs of many runtimes with what these say
+    Runtimes(runtimes::Args),
     /// Open the exports of a trace in their viewers
     Viewers(viewers::Args),
     /// Test the export to Parquet, and ask 20 files in DuckDB
@@ -90,6 +93,7 @@ fn main() -> Result<()> {
         Task::Fleet(args) => fleet::run(&args),
         Task::Collector => collector::run(),
         Task::Fuzz(args) => fuzz::run(&args),
+        Task::Runtimes(args) => runtimes::run(&args),
         Task::Viewers(args) => viewers::run(&args),
         Task::Parquet => parquet::run(),
         Task::Picture => picture::run(),

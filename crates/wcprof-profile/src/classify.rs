@@ -10,7 +10,7 @@ use wcprof_types::{StackEnd, ThreadState, Wait};
 use crate::functions::KERNEL;
 use crate::model::{Function, FunctionId, ProfileStackId, Reason, State};
 use crate::places::{is_runtime, is_scheduler};
-use crate::rules::{Mark, Rules, StateRule};
+use crate::rules::{Mark, OfStack, Rules, StateRule};
 use crate::stacks::Stacks;
 
 /// What is to be classified.
@@ -35,8 +35,22 @@ pub(crate) struct Classifier<'r> {
 #[derive(Debug, Default)]
 struct StackMarks {
     marks: Marks,
-    /// All functions from the leaf to the innermost of the program have names.
+    /// How far from the leaf the innermost function of the program is.
+    own: Option<usize>,
+    /// All functions from the leaf to that one have names.
     is_named: bool,
+}
+
+impl StackMarks {
+    /// Whether they are what a rule asks for.
+    fn are(&self, asked: &OfStack) -> bool {
+        let depth = |mark: Mark| self.marks.get(&mark).copied();
+        (self.is_named || !asked.named)
+            && (asked.with).is_none_or(|(mark, leaf)| depth(mark).is_some_and(|at| at < leaf))
+            // The leaf calls nothing.
+            && (asked.caller).is_none_or(|mark| depth(mark).is_some_and(|at| at > 0 && self.own == Some(at)))
+            && asked.without.is_none_or(|mark| depth(mark).is_none())
+    }
 }
 
 /// For each mark of a stack, how far from the leaf it is first met (0 is the leaf).
@@ -109,32 +123,36 @@ impl<'r> Classifier<'r> {
                 }
             }
             let leaf_first = frames.iter().rev().map(|f| stacks.functions.get(*f));
+            let (own, is_named) = own_function(leaf_first);
             StackMarks {
                 marks,
-                is_named: is_named(leaf_first),
+                own,
+                is_named,
             }
         })
     }
 }
 
-/// Whether all functions from the leaf to the innermost of the program have names: what a thread waits for is in
-/// these, so that without one of them nothing is known. The functions are a stack's, innermost first.
-fn is_named<'f>(leaf_first: impl Iterator<Item = Option<&'f Function>>) -> bool {
-    for function in leaf_first {
-        match function {
-            Some(function) if function.resolved && is_runtime(function) => {}
-            Some(function) => return function.resolved,
-            None => return false,
+/// How far from the leaf the innermost function of the program is, and whether all functions up to it have names: what a
+/// thread waits for is in these, so that without one of them nothing is known. The functions are a stack's, innermost first.
+fn own_function<'f>(
+    leaf_first: impl Iterator<Item = Option<&'f Function>>,
+) -> (Option<usize>, bool) {
+    let mut is_named = true;
+    for (depth, function) in leaf_first.enumerate() {
+        is_named &= function.is_some_and(|f| f.resolved);
+        if !function.is_some_and(is_runtime) {
+            return (Some(depth), is_named);
         }
     }
-    false
+    (None, false)
 }
 
 /// Whether every condition of a rule holds. A condition that the rule does not state holds.
 fn applies(
     rule: &StateRule,
     subject: &Subject<'_>,
-    StackMarks { marks, is_named }: &StackMarks,
+    stack: &StackMarks,
     by_default: Option<State>,
 ) -> bool {
     let wait = subject.wait;
@@ -149,10 +167,7 @@ fn applies(
     };
     by_default
         .is_none_or(|state| rule.when.is_empty() || rule.when.iter().any(|w| is_default(w, state)))
-        && (*is_named || !rule.named)
-        && (rule.stack)
-            .is_none_or(|(mark, leaf)| marks.get(&mark).is_some_and(|depth| *depth < leaf))
-        && rule.without.is_none_or(|mark| !marks.contains_key(&mark))
+        && stack.are(&rule.stack)
         && (rule.syscalls.as_ref())
             .is_none_or(|numbers| wait.is_some_and(|w| numbers.contains(&w.syscall)))
         && (rule.ops.as_ref()).is_none_or(|ops| wait.is_some_and(|w| ops.contains(&w.op)))

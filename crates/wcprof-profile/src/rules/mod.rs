@@ -34,12 +34,7 @@ pub struct RulesError {
 pub(crate) struct StateRule {
     /// States by default that it applies to; empty for all.
     pub(crate) when: Vec<State>,
-    /// Some function of the stack has this mark, among so many leaf-most ones.
-    pub(crate) stack: Option<(Mark, usize)>,
-    /// No function of the stack has this mark.
-    pub(crate) without: Option<Mark>,
-    /// The functions from the leaf to the innermost of the program all have names.
-    pub(crate) named: bool,
+    pub(crate) stack: OfStack,
     /// The system call is one of these; `None` stands for no system call.
     pub(crate) syscalls: Option<HashSet<Option<u32>>>,
     /// The operation is one of these.
@@ -56,6 +51,19 @@ pub(crate) struct StateRule {
     pub(crate) state: State,
     /// File, line and why, for readers.
     pub(crate) origin: Arc<str>,
+}
+
+/// What a rule asks of a stack.
+#[derive(Debug)]
+pub(crate) struct OfStack {
+    /// Some function has this mark, among so many leaf-most ones.
+    pub(crate) with: Option<(Mark, usize)>,
+    /// The innermost function of the program, which called into the C library, has this mark.
+    pub(crate) caller: Option<Mark>,
+    /// No function has this mark.
+    pub(crate) without: Option<Mark>,
+    /// The functions from the leaf to the innermost of the program all have names.
+    pub(crate) named: bool,
 }
 
 /// Names the pool of threads.

@@ -7,7 +7,7 @@ use toml::Spanned;
 use wcprof_types::FdKind;
 
 use super::patterns::{MAX_REGEX_BYTES, Mark, PatternTexts};
-use super::{ClassRule, PoolRule, Rules, RulesError, StateRule, too_large};
+use super::{ClassRule, OfStack, PoolRule, Rules, RulesError, StateRule, too_large};
 use crate::NameSet;
 use crate::model::State;
 use crate::syscalls::syscall_number;
@@ -38,6 +38,7 @@ struct RawState {
     stack: Option<Texts>,
     module: Option<Texts>,
     leaf: Option<Spanned<usize>>,
+    caller: Option<Texts>,
     without: Option<Texts>,
     #[serde(default)]
     named: bool,
@@ -216,6 +217,10 @@ impl Collected {
         if let (Some(leaf), None) = (&raw.leaf, stack) {
             return Err(source.error(leaf.span().start, "`leaf` needs `stack` or `module`"));
         }
+        let caller = match &raw.caller {
+            None => None,
+            modules => Some(source.pattern(&None, modules, &mut self.patterns)?),
+        };
         let without = match &raw.without {
             None => None,
             names => Some(source.pattern(names, &None, &mut self.patterns)?),
@@ -236,9 +241,12 @@ impl Collected {
         };
         Ok(StateRule {
             when,
-            stack,
-            without,
-            named: raw.named,
+            stack: OfStack {
+                with: stack,
+                caller,
+                without,
+                named: raw.named,
+            },
             syscalls: each(&raw.syscall, syscall)?,
             ops: raw.op.as_ref().map(|ops| ops.iter().copied().collect()),
             fds: each(&raw.fd, |kind| source.fd_kind(kind))?,

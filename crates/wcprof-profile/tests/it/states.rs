@@ -413,6 +413,23 @@ fn builtin_rules() {
             &["take_gil", "libc:pthread_cond_timedwait"],
             State::Lock,
         ),
+        (
+            "java",
+            cond(),
+            &["Parker::park(bool, long)", "libc:pthread_cond_wait"],
+            State::PlaceUnknown,
+        ),
+        (
+            "java",
+            cond(),
+            &[
+                "void java.util.concurrent.locks.ReentrantLock.lock()",
+                "Unsafe_Park",
+                "Parker::park(bool, long)",
+                "libc:pthread_cond_wait",
+            ],
+            State::Lock,
+        ),
     ] {
         assert_eq!(state_of(comm, wait, stack), state, "{comm} {stack:?}");
     }

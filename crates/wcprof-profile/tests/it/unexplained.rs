@@ -79,3 +79,45 @@ fn unknown_by_rule() {
     pool(&mut maker, thread, &wait);
     assert_eq!(states(&maker.profile()), [State::PlaceUnknown; 2]);
 }
+
+/// The states of a condition that a function of `program` waits for, the first of its functions that has a name or none.
+fn condition_in(program: &str, function: &str) -> [State; 2] {
+    let mut maker = Maker::new();
+    let (libc, other) = ("/lib/libc.so.6", program);
+    let paths = match function.starts_with('?') {
+        true => [libc, other],
+        false => [other, libc],
+    };
+    for (module, path) in maker.tables.modules.iter_mut().zip(paths) {
+        module.path = path.into();
+    }
+    let thread = maker.thread(101, "worker");
+    let wait = match function.starts_with('?') {
+        true => [function, "pthread_cond_timedwait"],
+        false => [function, "libc:pthread_cond_timedwait"],
+    };
+    pool(&mut maker, thread, &wait);
+    states(&maker.profile())
+}
+
+/// Check what a condition is that an interpreter waits for in a function with or without a name, and that one of an
+/// extension and one of a program without any name are not that.
+#[test]
+fn conditions_of_interpreters() {
+    let (python, ruby) = ("/usr/bin/python3.11", "/usr/lib/libruby-3.1.so.3.1.2");
+    let extension = "/usr/lib/numpy/_core.so";
+    let unknown = [State::PlaceUnknown; 2];
+    assert_eq!(condition_in(python, "?7000"), [State::Lock; 2]);
+    assert_eq!(condition_in(python, "drop_gil"), [State::Lock; 2]);
+    assert_eq!(condition_in(ruby, "?7000"), unknown);
+    assert_eq!(condition_in(ruby, "rb_native_cond_wait"), unknown);
+    assert_eq!(
+        condition_in(extension, "wait_for_pool"),
+        [State::Idle, State::Blocked]
+    );
+    let mut maker = Maker::new();
+    maker.tables.modules[1].path = python.into();
+    let thread = maker.thread(101, "worker");
+    pool(&mut maker, thread, &["?8000"]);
+    assert_eq!(states(&maker.profile()), unknown);
+}
