@@ -93,12 +93,12 @@ fn pools_by_group<'p>(
     groups
 }
 
-/// ` of the recording`, which counts are of: where the kernel's accounts were read at its begin and its end; else of how much of
-/// it.
+/// ` of the recording`, which counts are of: where the kernel's accounts were read at its begin and its end; else how long they
+/// are of, a part of it or a longer time around it.
 pub(crate) fn of_time(change: &AccountsChange, profile: &Profile) -> String {
     // The readings are a little after the first tick and the last one.
     let recorded = profile.time.recorded_ns;
-    if change.length_ns >= recorded / 100 * 95 {
+    if (recorded / 100 * 95..recorded.saturating_mul(3) / 2).contains(&change.length_ns) {
         " of the recording".to_owned()
     } else {
         format!(" in {} of the recording", duration(change.length_ns))

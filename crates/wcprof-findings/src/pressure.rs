@@ -27,7 +27,8 @@ pub(crate) fn pressure(profile: &Profile, pools: &[usize], resource: Resource) -
             // Of CPUs the kernel tells no `full` of the host.
             if us > 0 || who == "some task waited" {
                 let text = format!("{whose}: {who}");
-                let ns = us.saturating_mul(1000);
+                // The kernel adds up in steps, which may begin before the first reading.
+                let ns = us.saturating_mul(1000).min(change.length_ns);
                 lines.push(EvidenceLine::new(text, ns, change.length_ns));
             }
         }

@@ -104,7 +104,9 @@ pub(crate) fn cause(
     let change = host.change.as_ref();
     let of_limit = change.and_then(|change| {
         let of_time = of_time(change, profile);
-        let quota = || quota((change, &of_time), &waiters, all);
+        // Readings can be of a longer time than the profile.
+        let part = rule.index.duration_ns as f64 / change.length_ns.max(1) as f64;
+        let quota = || quota((change, &of_time, part.min(1.0)), &waiters, all);
         let changed = || changed((change, &of_time), &waiters);
         let deadline = || deadline(change, &waiters, all);
         let affinity = || affinity(change, &waiters, (all, rule.index.duration_ns));
@@ -126,9 +128,10 @@ pub(crate) fn cause(
     })
 }
 
-/// The group of a steady quota that was throttled most, where most of the waiting was of threads in throttled groups.
+/// The group of a steady quota that was throttled most, where most of the waiting was of threads in throttled groups. `part` of
+/// the time of its counts is that of the waiting.
 fn quota(
-    (change, of_time): (&AccountsChange, &str),
+    (change, of_time, part): (&AccountsChange, &str, f64),
     waiters: &[Waiter<'_>],
     all: f64,
 ) -> Option<(Cause, String)> {
@@ -145,7 +148,7 @@ fn quota(
         let of_thread = throttled
             .filter(|(percent, group)| {
                 *percent >= MIN_THROTTLED_PERCENT
-                    && longest_throttled(group) as f64 >= MOST * waiter.weight
+                    && longest_throttled(group) as f64 * part >= MOST * waiter.weight
             })
             .max_by(|a, b| a.0.total_cmp(&b.0));
         if let Some(of_thread) = of_thread {
@@ -446,9 +449,14 @@ impl<'a> Cpus<'a> {
             (Cause::Own, format!("{own:.2} of {n_cpus:.0} cores"))
         } else {
             let named = self.others.iter().take(MAX_NAMED);
-            let named: Vec<String> = named
-                .map(|(one, ns)| format!("{} {:.2}", one.name, self.cores(*ns)))
-                .collect();
+            // Each is read a little before or after the CPUs.
+            let mut rest = others;
+            let named = named.map(|(one, ns)| {
+                let ns = rest.min(*ns);
+                rest -= ns;
+                format!("{} {:.2}", one.name, self.cores(ns))
+            });
+            let named: Vec<String> = named.collect();
             let named = match named.is_empty() {
                 true => String::new(),
                 false => format!(" ({})", named.join(", ")),

@@ -265,7 +265,7 @@ impl AccountsChange {
         if !self.places.earlier_of.is_empty() {
             let n = self.places.earlier_of.len();
             texts.push(format!(
-                "{n} threads have other groups, CPUs or budgets at the end"
+                "other groups, CPUs or budgets at the end: {n} of the threads"
             ));
         }
         texts
@@ -295,6 +295,19 @@ impl AccountsChange {
 pub fn accounts_changes(tables: &Tables) -> Vec<AccountsChange> {
     let hosts = accounts(tables, &TimeAxis::default());
     hosts.into_iter().filter_map(|host| host.change).collect()
+}
+
+/// What happened from one to the other of the last two whole readings of one host; `None` of fewer.
+pub fn latest_change<'r>(
+    readings: impl DoubleEndedIterator<Item = &'r AccountsReading>,
+) -> Option<AccountsChange> {
+    let whole = readings.rev().filter_map(|reading| {
+        let accounts: Accounts = serde_json::from_str(&reading.json).ok()?;
+        Some((reading.time.0, cut(accounts.detail?)))
+    });
+    let mut last: Vec<(u64, AccountsDetail)> = whole.take(2).collect();
+    last.reverse();
+    AccountsChange::between(last)
 }
 
 /// What the kernel accounted on the host of each recording of a trace: of one that was not merged the only one.

@@ -48,7 +48,9 @@ mod view;
 mod weight_sum;
 mod window;
 
-pub use accounts::{AccountsChange, GroupChange, GroupFate, HostAccounts, accounts_changes};
+pub use accounts::{
+    AccountsChange, GroupChange, GroupFate, HostAccounts, accounts_changes, latest_change,
+};
 pub use builder::ProfileBuilder;
 pub use categories::{CategoryTime, NOT_SAMPLED, cpu_by_category};
 pub use cores::{ClassCores, Cores, CoresRatio, PoolCores, ProcessCores, cores};

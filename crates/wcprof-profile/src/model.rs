@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use wcprof_trace::model::{Header, Stats};
 use wcprof_types::{Avma, BuildId, Pid, StackEnd, StopCause, Tid, Wait};
 
-use crate::accounts::HostAccounts;
+use crate::accounts::{AccountsChange, HostAccounts};
 use crate::counters::ProcessCounters;
 use crate::precision::Estimator;
 pub use crate::slices::{MAX_SLICES, Slices, TimeAxis};
@@ -463,6 +463,26 @@ impl Profile {
         match self.time.is_window {
             true => self.time.covered_ns(),
             false => self.whole_ns(),
+        }
+    }
+
+    /// Takes what the kernel accounted in a time that need not be the profile's own, where nothing else is known of it.
+    pub fn set_change(&mut self, change: &AccountsChange) {
+        let mut hosts: Vec<(Arc<HostAccounts>, Arc<HostAccounts>)> = Vec::new();
+        let unknown = self.processes.iter_mut().map(|one| &mut one.accounts);
+        for accounts in unknown.filter(|accounts| accounts.change.is_none()) {
+            // Processes of one host share what was read of it.
+            let known = hosts
+                .iter()
+                .find(|(before, _)| Arc::ptr_eq(before, accounts));
+            let with_change = known.map(|(_, now)| Arc::clone(now)).unwrap_or_else(|| {
+                let mut host = (**accounts).clone();
+                host.change = Some(change.clone());
+                let host = Arc::new(host);
+                hosts.push((Arc::clone(accounts), Arc::clone(&host)));
+                host
+            });
+            *accounts = with_change;
         }
     }
 

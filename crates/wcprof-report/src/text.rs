@@ -1,4 +1,4 @@
-//! Call trees as text: percent of wall-clock time, time, and the functions; on-CPU time and waits apart.
+//! Call trees as text: percent of wall-clock time, time, and the functions; on-CPU time, waits and stopped time apart.
 //!
 //! `±` is half the width of the 95 % confidence interval, in points.
 //!
@@ -36,7 +36,7 @@ pub struct TextOptions {
     pub full_names: bool,
 }
 
-/// The trees of a view, on-CPU time and waits apart.
+/// The trees of a view, on-CPU time, waits and stopped time apart.
 #[derive(Debug)]
 pub struct TextTrees {
     /// Each with its heading; one without when the view has chosen states.
@@ -47,7 +47,9 @@ pub struct TextTrees {
 impl TextTrees {
     /// Builds the trees.
     pub fn new(profile: &Profile, view: &View) -> Self {
-        let (on_cpu, waits) = State::ALL.into_iter().partition(|s| s.is_running());
+        let (on_cpu, others): (Vec<State>, Vec<State>) =
+            State::ALL.into_iter().partition(|s| s.is_running());
+        let (stopped, waits) = others.into_iter().partition(|s| *s == State::Stopped);
         let part = |states: Vec<State>| {
             let states = states.into_iter().filter(|state| view.shows(*state));
             let states = Some(states.collect());
@@ -61,7 +63,11 @@ impl TextTrees {
         };
         let parts = match &view.states {
             Some(_) => vec![(None, Trees::new(profile, view))],
-            None => vec![(Some("on-CPU"), part(on_cpu)), (Some("waits"), part(waits))],
+            None => vec![
+                (Some("on-CPU"), part(on_cpu)),
+                (Some("waits"), part(waits)),
+                (Some("stopped"), part(stopped)),
+            ],
         };
         Self {
             parts,

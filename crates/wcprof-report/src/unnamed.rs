@@ -86,9 +86,9 @@ impl UnnamedCpu {
         let frames = stack.map_or(&[][..], |stack| &stack.frames);
         let functions = frames.iter().rev();
         let functions = functions.filter_map(|id| profile.functions.get(id.0 as usize));
-        // What the program itself did, also where it was in the kernel.
-        let mut own = functions.filter(|f| f.module != "[kernel]");
-        let Some(leaf) = own.next() else {
+        // What the program itself did, also where it was in the kernel; what the kernel did in a thread of its own.
+        let mut own = functions.clone().filter(|f| f.module != "[kernel]");
+        let Some(leaf) = own.next().or_else(|| functions.clone().next()) else {
             return;
         };
         // A stand-in for what is not known, as `[on-cpu, not sampled]`.

@@ -12,7 +12,9 @@ use wcprof_types::accounts::Accounts;
 const BRIEF_EVERY_NS: u64 = 1_000_000_000;
 /// How often everything is read for a ring, ns of the recording.
 const WHOLE_EVERY_NS: u64 = 10_000_000_000;
-/// The same in times of the CPU time that it takes.
+/// How long after the first reading for a ring the second one comes, ns: only then something is known of limits.
+const SECOND_WHOLE_NS: u64 = 3_000_000_000;
+/// How often everything is read for a ring, in times of the CPU time that it takes.
 const WHOLE_EVERY_COSTS: u64 = 500;
 /// CPU time, ns, after which no more processes are read, for each percent of a core that wcprof may use: one second's.
 const NS_A_PERCENT: u64 = 10_000_000;
@@ -82,7 +84,11 @@ impl Accounting {
         let accounts = self.reader.full(&to.pids(), self.max_cpu_ns);
         put(to, &accounts)?;
         let cost = thread_cpu_ns().saturating_sub(before);
-        let pause = WHOLE_EVERY_NS.max(cost.saturating_mul(WHOLE_EVERY_COSTS));
+        let pause = match self.next {
+            None => SECOND_WHOLE_NS,
+            Some(_) => WHOLE_EVERY_NS,
+        };
+        let pause = pause.max(cost.saturating_mul(WHOLE_EVERY_COSTS));
         self.next = Some(NextReadings {
             brief: time.saturating_add(BRIEF_EVERY_NS),
             whole: match self.which {

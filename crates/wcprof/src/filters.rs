@@ -44,7 +44,7 @@ pub(crate) struct PartArgs {
 pub(crate) struct StackArgs {
     /// Only these states, as in on-cpu,lock,disk
     ///
-    /// on-cpu, guest, runnable, lock, disk, net, throttle, sleep, idle, blocked, steal/irq, unknown, place-unknown, vm-exit.
+    /// on-cpu, guest, runnable, lock, disk, net, throttle, sleep, idle, blocked, steal/irq, unknown, place-unknown, vm-exit, stopped.
     #[arg(long, value_name = "STATE", value_delimiter = ',')]
     pub(crate) state: Vec<State>,
     /// Only stacks with a function whose name matches

@@ -250,6 +250,28 @@ fn limit_and_symptom() {
     }
 }
 
+/// Check that readings which are not of the profile's own time tell the cause, too, in their proportion.
+#[test]
+fn readings_around() {
+    let read = grouped(profile(200, 800), throttled(97, 100));
+    let change = read.processes[0].accounts.change.clone().unwrap();
+    let mut longer = change.clone();
+    longer.length_ns *= 4;
+    for (change, cause) in [
+        (change, "CPU-starved by the quota of a control group"),
+        // A quarter of its throttled time is less than half of the waiting.
+        (longer, "CPU-starved: other processes"),
+    ] {
+        let mut p = profile(200, 800);
+        with_cpu(&mut p, cpu(20, 0, 0));
+        p.set_change(&change);
+        let findings = found(&p);
+        assert_eq!(findings[0].rule, "cpu-quota");
+        let title = delay(&p).title;
+        assert!(title.starts_with(cause), "{title}");
+    }
+}
+
 /// Check each cause of waiting for a CPU, with its figures and how much it matters.
 #[test]
 fn causes() {

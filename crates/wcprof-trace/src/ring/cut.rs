@@ -362,8 +362,7 @@ impl<'a> Cut<'a> {
 
     /// Readings of the kernel's accounts after the cut.
     fn add_accounts(&mut self) {
-        let chunks = self.snapshot.chunks.iter();
-        let all = chunks.flat_map(|chunk| &chunk.facts.accounts);
+        let all = self.snapshot.accounts();
         let after = all.filter(|reading| reading.time >= self.from);
         let after = after.map(|reading| AccountsReading {
             time: self.since(reading.time),

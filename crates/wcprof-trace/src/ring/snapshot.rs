@@ -7,7 +7,7 @@ use wcprof_types::TimeNs;
 use super::chunk::Chunk;
 use super::memory::RingMemory;
 use super::tables::RingTables;
-use crate::model::{Header, Span, Stats};
+use crate::model::{AccountsReading, Header, Span, Stats};
 
 /// What a ring held at a moment. It shares the packed spans with the ring, and is read on another
 /// thread than that which records.
@@ -37,6 +37,11 @@ impl Snapshot {
     /// The counts of the whole recording until then.
     pub fn stats(&self) -> &Stats {
         &self.stats
+    }
+
+    /// What the kernel had accounted, by time since the recording began.
+    pub fn accounts(&self) -> impl DoubleEndedIterator<Item = &AccountsReading> {
+        self.chunks.iter().flat_map(|chunk| &chunk.facts.accounts)
     }
 
     /// The ring's memory then.

@@ -21,7 +21,7 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEvent};
 use wcprof_findings::RuleSet;
 use wcprof_profile::model::Profile;
-use wcprof_profile::{Categories, Rules};
+use wcprof_profile::{Categories, Rules, latest_change};
 use wcprof_record::NamedSnapshot;
 use wcprof_report::Answers;
 use wcprof_symbols::SymbolOptions;
@@ -307,9 +307,13 @@ impl Painter {
         let (profile, answers, line) = {
             let cut = kept.snapshot.cut(from)?;
             let symbols = (&args.analysis.symbols, &self.symbols);
-            let profile = self
+            let mut profile = self
                 .names
                 .profile(&kept, &cut, TimeNs(to), symbols, &self.rules)?;
+            // The window is shorter than the time between two readings of limits.
+            if let Some(change) = latest_change(kept.snapshot.accounts()) {
+                profile.set_change(&change);
+            }
             let until = TimeNs(to.saturating_sub(cut.from().0));
             let tables = cut.tables();
             let stats = &tables.stats;
