@@ -31,6 +31,16 @@ pub fn image(folder: &Path) -> Option<PathBuf> {
     })
 }
 
+/// A module of a block device in a folder with unpacked packages.
+pub fn module(folder: &Path, name: &str) -> Option<PathBuf> {
+    // The package of an older kernel is from before /lib was a link.
+    let mut folders = ["lib", "usr/lib"]
+        .map(|lib| folder.join(lib).join("modules"))
+        .into_iter();
+    let version = folders.find_map(|modules| find_file(&modules, ""))?;
+    find_file(&version.join("kernel/drivers/block"), name)
+}
+
 fn find_file(folder: &Path, prefix: &str) -> Option<PathBuf> {
     let mut entries = fs::read_dir(folder).ok()?.flatten();
     let entry = entries.find(|e| e.file_name().to_string_lossy().starts_with(prefix));

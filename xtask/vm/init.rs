@@ -1,12 +1,13 @@
-//! The first process of the virtual machine of `cargo xtask vmtest`: mounts what the tests need,
+//! The first process of the virtual machine of `cargo xtask vmtest`: mounts what the tests need, loads a module,
 //! runs them, prints the verdict and powers off. Started as `cat` it copies nothing and ends when
 //! its standard input does, as the tests expect of a target. Started as `dump`, by the kernel with a core dump, it never
 //! reads that.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs;
 use std::io;
-use std::os::raw::{c_char, c_int, c_ulong, c_void};
+use std::os::fd::AsRawFd;
+use std::os::raw::{c_char, c_int, c_long, c_ulong, c_void};
 use std::process::Command;
 
 unsafe extern "C" {
@@ -18,9 +19,14 @@ unsafe extern "C" {
         data: *const c_void,
     ) -> c_int;
     fn reboot(command: c_int) -> c_int;
+    fn syscall(number: c_long, ...) -> c_long;
 }
 
 const RB_POWER_OFF: c_int = 0x4321_fedc;
+const SYS_FINIT_MODULE: c_long = 313;
+const MODULE_INIT_COMPRESSED_FILE: c_int = 4;
+/// One RAM disk of 16 MiB.
+const MODULE_PARAMETERS: &CStr = c"rd_nr=1 rd_size=16384";
 
 fn main() {
     let name = std::env::args().next().unwrap_or_default();
@@ -34,9 +40,15 @@ fn main() {
             std::thread::park();
         }
     }
-    for (kind, target) in [("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev")] {
+    for (kind, target) in [
+        ("proc", "/proc"),
+        ("sysfs", "/sys"),
+        ("devtmpfs", "/dev"),
+        ("cgroup2", "/sys/fs/cgroup"),
+    ] {
         mount_at(kind, target);
     }
+    load_module();
     let version = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     println!("VMTEST: Linux {}", version.trim());
     println!("VMTEST: {}", if tests_pass() { "PASS" } else { "FAIL" });
@@ -80,5 +92,26 @@ fn mount_at(kind: &str, target: &str) {
             "VMTEST: failed to mount {kind}: {}",
             io::Error::last_os_error()
         );
+    }
+}
+
+/// Loads the module of the initial file system, if it has one.
+fn load_module() {
+    let Ok(file) = fs::File::open("/module") else {
+        return;
+    };
+    let parameters = MODULE_PARAMETERS.as_ptr();
+    // SAFETY: the parameters end in NUL, and both outlive the call.
+    let result = unsafe {
+        syscall(
+            SYS_FINIT_MODULE,
+            file.as_raw_fd(),
+            parameters,
+            MODULE_INIT_COMPRESSED_FILE,
+        )
+    };
+    if result != 0 {
+        let error = io::Error::last_os_error();
+        println!("VMTEST: failed to load the module: {error}");
     }
 }

@@ -12,6 +12,7 @@ use wcprof_types::cgroup::{BlockIo, Cgroup};
 
 use crate::finding::{Basis, Finding, Setting, SettingsFound};
 use crate::matching::any_glob;
+use crate::pressure::pressure;
 use crate::rule::{GroupLimit, Rule};
 use crate::totals::Index;
 
@@ -65,7 +66,14 @@ pub(crate) fn limits_reached(index: &Index<'_>, rule: &Rule) -> Vec<Finding> {
             continue;
         }
         let basis = Basis::Limit(SettingsFound { settings });
+        let places = (0..profile.pools.len()).filter(|&place| {
+            let pool = &profile.pools[place];
+            pool.process == at && pools.contains(&pool.name.as_str())
+        });
+        let places: Vec<usize> = places.collect();
+        let evidence = rule.pressure.and_then(|of| pressure(profile, &places, of));
         findings.push(Finding {
+            evidence: evidence.into_iter().collect(),
             pools: pools.into_iter().map(str::to_owned).collect(),
             ..Finding::of_rule(rule, profile, at, basis)
         });
@@ -93,13 +101,13 @@ fn pools_by_group<'p>(
     groups
 }
 
-/// ` of the recording`, which counts are of: where the kernel's accounts were read at its begin and its end; else how long they
+/// ` during the recording`, which counts are of: where the kernel's accounts were read at its begin and its end; else how long they
 /// are of, a part of it or a longer time around it.
 pub(crate) fn of_time(change: &AccountsChange, profile: &Profile) -> String {
     // The readings are a little after the first tick and the last one.
     let recorded = profile.time.recorded_ns;
     if (recorded / 100 * 95..recorded.saturating_mul(3) / 2).contains(&change.length_ns) {
-        " of the recording".to_owned()
+        " during the recording".to_owned()
     } else {
         format!(" in {} of the recording", duration(change.length_ns))
     }
@@ -141,20 +149,34 @@ fn reached(
         GroupLimit::MemoryHigh => {
             let n = group.n_memory_high?;
             let high = bytes(group.memory_high?);
-            let text = format!("memory.high {high} held threads up {n} times{of_time}");
-            Some((times_a_second(n), (text, "memory.high, memory.events")))
+            let waited = memory_waits(group, length_ns);
+            let text = format!("memory.high {high} held threads up {n} times{of_time}{waited}");
+            let origin = "memory.high, memory.events, memory.pressure";
+            Some((times_a_second(n), (text, origin)))
         }
         GroupLimit::MemoryMax => {
             let n = group.n_memory_max?;
             let max = bytes(group.memory_max?);
-            let text = format!("needed memory at its limit of {max} {n} times{of_time}");
+            let waited = memory_waits(group, length_ns);
+            let text = format!("needed memory at its limit of {max} {n} times{of_time}{waited}");
             let origin = match is_version_1 {
                 true => "memory.limit_in_bytes, memory.failcnt",
-                false => "memory.max, memory.events",
+                false => "memory.max, memory.events, memory.pressure",
             };
             Some((times_a_second(n), (text, origin)))
         }
     }
+}
+
+/// `, for at least 81.2 % of that time some thread waited for memory`; empty where stall times are not known. A count alone does
+/// not say what it cost. A stall time is a mean over CPUs, which is no more than the time in which some CPU had a thread that waited.
+fn memory_waits(group: &Cgroup, length_ns: u64) -> String {
+    let pressure = group.pressure.get("memory");
+    pressure.map_or_else(String::new, |pressure| {
+        let stalled_ns = pressure.some_us.saturating_mul(1000) as f64;
+        let percent = 100.0 * stalled_ns / length_ns.max(1) as f64;
+        format!(", for at least {percent:.1} % of that time some thread waited for memory")
+    })
 }
 
 /// Percent of the periods in which a group with a quota was throttled; `None` where that is not known, or was rare.

@@ -1,5 +1,8 @@
 //! How long tasks stalled for a resource during a recording, as the kernel accounted it: of the host, of the control
 //! groups of a finding's threads, and by delay accounting.
+//!
+//! The kernel tells a mean over CPUs, weighted by how long each had something to do: of a thread that waits and changes CPUs
+//! it is less than its waits, and less than delay accounting tells.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +15,7 @@ use crate::rule::Resource;
 /// Groups that have a line.
 const MAX_GROUPS: usize = 4;
 
-/// Stall times, percent of the recording; no line where the kernel accounts none.
+/// Stall times, percent of the recording; `None` where the kernel accounts none.
 pub(crate) fn pressure(profile: &Profile, pools: &[usize], resource: Resource) -> Option<Evidence> {
     let pools = pools.iter().map(|&at| &profile.pools[at]);
     let process = profile.processes.get(pools.clone().next()?.process)?;
@@ -60,8 +63,8 @@ pub(crate) fn pressure(profile: &Profile, pools: &[usize], resource: Resource) -
         let text = "delay accounting: its threads waited for block devices".to_owned();
         lines.push(EvidenceLine::new(text, *ns, change.length_ns));
     }
-    Some(Evidence {
-        heading: format!("{name} pressure and delays, % of the recording"),
+    (!lines.is_empty()).then(|| Evidence {
+        heading: format!("{name} pressure (a mean over CPUs) and delays, % of the recording"),
         lines,
         n_cut: 0,
     })

@@ -264,7 +264,8 @@ pub struct HostSetup {
     /// Delay accounting (`kernel.task_delayacct`) is on; `None` where the kernel has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay_accounting: Option<bool>,
-    /// Stall times can be read (`/proc/pressure`); `None` where the kernel has none.
+    /// Stall times can be read (`/proc/pressure`): a kernel that does not account them has no such folder, or files that cannot be
+    /// read. `None`: not looked at.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pressure: Option<bool>,
     /// irqbalance runs; `None` when the processes could not be listed.

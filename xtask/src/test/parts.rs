@@ -44,7 +44,7 @@ pub const LONG_PARTS: &[Part] = &[
         "dist",
         "packages and the image: the same bytes from a clone, used in clean roots",
     ),
-    ("vmtest", "the engines on other kernels"),
+    ("vmtest", "the engines and accounts on other kernels"),
     (
         "fleet",
         "profiles of 600 daemons in one store that refuses, hangs and restarts",

@@ -42,7 +42,7 @@ fn accounts(out: &mut Out<'_>) {
         Some(true) => out.passed(NAME_PRESSURE, "/proc/pressure can be read"),
         Some(false) => out.unknown(
             NAME_PRESSURE,
-            "stall times (PSI) are not accounted, or may not be read",
+            "stall times (PSI) are not accounted: /proc/pressure is not there, or cannot be read",
             "`psi=1` on the kernel's command line",
         ),
         None => {}
@@ -63,11 +63,13 @@ fn throttled(out: &mut Out<'_>) {
     }
     let process = &out.snapshot.process;
     let (mut throttled, mut limits) = (Vec::new(), Vec::new());
+    let mut was_throttled = false;
     for (place, group) in (0..).zip(&process.cgroups) {
         let Some(text) = quota_text(group, " since the group was made") else {
             continue;
         };
         let (n, of) = (group.n_throttled.unwrap_or(0), group.n_periods.unwrap_or(0));
+        was_throttled |= n > 0;
         if of >= MIN_PERIODS && n.saturating_mul(100) / of >= THROTTLED_PERCENT {
             let of = threads_in(out, place);
             throttled.push(setting(
@@ -90,11 +92,10 @@ fn throttled(out: &mut Out<'_>) {
         }
         false => limits.join(", ") + &n_more,
     };
-    // What happened during a recording is a finding of the rules on time.
-    if out.observed.has_accounts {
-        throttled.clear();
+    // What happened during a recording is a finding of the rules on time; what happened before it passes no check.
+    if !out.observed.has_accounts || !was_throttled {
+        out.found_or_passed(ID_THROTTLED, throttled, seen);
     }
-    out.found_or_passed(ID_THROTTLED, throttled, seen);
 }
 
 /// `; 2 of 5 threads: CPU 0/KVM, CPU 1/KVM`, of those in a group; nothing where all are.

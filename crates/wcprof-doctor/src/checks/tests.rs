@@ -131,6 +131,21 @@ fn changed_limits() {
     assert!(unknown.reason.contains("/a: a limit changed"));
     let steady = crate::diagnose(&s, &Observed::default());
     assert!(steady.passed.iter().any(|one| is(&one.check)));
+    // One that is throttled passes none either, where the recording has its finding.
+    s.process.cgroups[0] = Cgroup {
+        quota_us: Some(20_000),
+        period_us: Some(100_000),
+        n_periods: Some(24),
+        n_throttled: Some(23),
+        ..Cgroup::default()
+    };
+    let throttled = Observed {
+        has_accounts: true,
+        ..Observed::default()
+    };
+    let report = crate::diagnose(&s, &throttled);
+    assert!(report.passed.iter().all(|one| !is(&one.check)));
+    assert!(report.findings.iter().all(|one| !is(&one.rule)));
 }
 
 /// Check throttling at its threshold.

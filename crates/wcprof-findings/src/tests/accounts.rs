@@ -179,6 +179,47 @@ pub(super) fn memory_max() -> Case {
     ("memory-max", of(10, max), vec![of(9, max), of(1000, None)])
 }
 
+/// Check that a limit of memory or of a disk comes with how long its group and the host waited for that.
+#[test]
+fn limit_and_pressure() {
+    let of = |resource: &str, some_us: u64| {
+        let pressure = Pressure {
+            some_us,
+            full_us: 0,
+        };
+        [(resource.to_owned(), pressure)].into()
+    };
+    let (_, profile, _) = memory_high();
+    let set = |mut profile: Profile, resource: &str| {
+        let accounts = Arc::make_mut(&mut profile.processes[0].accounts);
+        let change = accounts.change.as_mut().unwrap();
+        change.groups[0].group.pressure = of(resource, 8_123_000);
+        change.pressure = of(resource, 9_000_000);
+        change.block_wait_ns = [(Pid(100), 7 * S)].into();
+        render_finding(&found(&profile)[0], 400)
+    };
+    let text = set(profile, "memory");
+    for part in [
+        "memory.high 64 MiB held threads up 10 times during the recording, for at least 81.2 % of that time some thread waited for memory; \
+         threads: CPU N/KVM",
+        "memory pressure (a mean over CPUs) and delays, % of the recording",
+        "90.00% the host: some task waited",
+        "81.23% /machine.slice/vm1/vcpu0: some task waited",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    let (_, profile, _) = io_limit();
+    // Where the kernel accounts none, nothing is said of it.
+    assert!(!render_finding(&found(&profile)[0], 400).contains("evidence"));
+    let text = set(profile, "io");
+    for part in [
+        "81.23% /machine.slice/vm1/vcpu0: some task waited",
+        "70.00% delay accounting: its threads waited for block devices",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+}
+
 fn found(profile: &Profile) -> Vec<Finding> {
     hotspots(profile, &RuleSet::builtin().unwrap(), &[]).findings
 }
@@ -212,7 +253,7 @@ fn limit_and_symptom() {
     let to_do = to_do(&p, &findings);
     assert_eq!(to_do.len(), 1);
     let why = "A control group's CPU quota stops its threads: /machine.slice/vm1/vcpu0 0.20 CPUs (20.0 ms of each 100 ms), \
-               throttled in 97 of 100 periods of the recording, 7.50 s of throttled time (added up over CPUs); threads: CPU N/KVM; \
+               throttled in 97 of 100 periods during the recording, 7.50 s of throttled time (added up over CPUs); threads: CPU N/KVM; \
                they wait 80.0 % (80.0 to 80.0) of CPU N/KVM's non-idle time";
     assert_eq!(to_do[0].why, why);
     // In a ring the readings are of a part.
@@ -374,7 +415,7 @@ fn causes() {
         "idle; 50.0 % while these threads waited",
         "fio (2 processes)",
         "stolen by the hypervisor",
-        "cpu pressure and delays, % of the recording",
+        "cpu pressure (a mean over CPUs) and delays, % of the recording",
         "+ 30.00% the host: some task waited",
     ] {
         assert!(text.contains(line), "{line}: {text}");
@@ -441,7 +482,7 @@ fn changed_limits() {
         (
             inside(&[("/a", quota(0, 0))]),
             inside(&[("/a", none(29, 30))]),
-            &["/a: 0.20 CPUs -> no quota, throttled in 29 of 30 periods of the recording"][..],
+            &["/a: 0.20 CPUs -> no quota, throttled in 29 of 30 periods during the recording"][..],
         ),
         (
             inside(&[("/a", quota(0, 0))]),

@@ -148,7 +148,7 @@ fn by_cpu(stat: &str) -> BTreeMap<u32, CpuTimes> {
 fn host_pressure(tree: &Tree) -> BTreeMap<String, Pressure> {
     let of = |resource: &str| {
         let path = format!("/proc/pressure/{resource}");
-        // Where it is off, the file is there, and reading it fails.
+        // Where it is off, the file is not there, or reading it fails.
         let text = tree.long_text(&path, 4096, Absent::Fine)?;
         Some((resource.to_owned(), pressure(&text)?))
     };
@@ -160,10 +160,9 @@ pub(super) fn delay_accounting(tree: &Tree) -> Option<bool> {
     Some(value != 0)
 }
 
-/// Whether stall times can be read; `None` where the kernel has none.
-pub(super) fn has_pressure(tree: &Tree) -> Option<bool> {
-    let is_there = tree.has_folder("/proc/pressure");
-    is_there.then(|| !host_pressure(tree).is_empty())
+/// Whether stall times can be read.
+pub(super) fn has_pressure(tree: &Tree) -> bool {
+    !host_pressure(tree).is_empty()
 }
 
 /// The threads of processes, together where all that is read of them is equal.

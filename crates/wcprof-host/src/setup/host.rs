@@ -62,7 +62,7 @@ pub(super) fn read(tree: &Tree, process: &mut ProcessSetup) -> HostSetup {
         devices: devices::of_process(tree, process),
         nics: devices::nics(tree),
         delay_accounting: accounts::delay_accounting(tree),
-        pressure: accounts::has_pressure(tree),
+        pressure: Some(accounts::has_pressure(tree)),
         irqbalance,
         ..HostSetup::default()
     };

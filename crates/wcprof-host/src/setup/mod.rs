@@ -15,6 +15,8 @@ mod process;
 mod tree;
 
 #[cfg(test)]
+mod guest;
+#[cfg(test)]
 mod tests;
 
 use std::io;
