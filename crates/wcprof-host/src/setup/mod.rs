@@ -15,8 +15,6 @@ mod process;
 mod tree;
 
 #[cfg(test)]
-mod guest;
-#[cfg(test)]
 mod tests;
 
 use std::io;

@@ -1,5 +1,7 @@
 //! Reading below a root folder, with every kind of bad input.
 
+mod guest;
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;

@@ -15,8 +15,8 @@ use wcprof_types::accounts::{AccountsDetail, ThreadSet};
 use wcprof_types::cgroup::Cgroup;
 use wcprof_types::{Pid, Tid};
 
-use super::{AccountsReader, Walk, read_setup};
 use crate::clock::thread_cpu_ns;
+use crate::setup::{AccountsReader, Walk, read_setup};
 
 /// Set by the first process of the virtual machine.
 const VMTEST: &str = "WCPROF_VMTEST";
@@ -120,7 +120,7 @@ struct Worker {
 impl Worker {
     fn start(what: &str) -> Self {
         let mut child = Command::new(env::current_exe().unwrap())
-            .args(["--exact", "setup::guest::child", "--nocapture"])
+            .args(["--exact", "setup::tests::guest::child", "--nocapture"])
             .env(WORK, what)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
