@@ -16,7 +16,7 @@ struct Runtime {
     cure: &'static str,
 }
 
-const RUNTIMES: [Runtime; 6] = [
+const RUNTIMES: [Runtime; 7] = [
     Runtime {
         files: &["libjvm.so"],
         cure: "jcmd PID Compiler.perfmap while it is recorded (JDK 17 and later), and java -XX:+PreserveFramePointer for whole stacks",
@@ -24,6 +24,10 @@ const RUNTIMES: [Runtime; 6] = [
     Runtime {
         files: &["node", "libnode.so"],
         cure: "node --perf-basic-prof",
+    },
+    Runtime {
+        files: &["deno"],
+        cure: "deno run --v8-flags=--perf-basic-prof",
     },
     Runtime {
         files: &["beam."],
