@@ -22,6 +22,9 @@ pub(crate) struct Image {
     pub(crate) end: Avma,
     /// The lowest mapping that is of the file.
     pub(crate) first: Mapping,
+    /// The one that tells the load bias: of its code, else the last one, since the first may begin with a page that two
+    /// segments share.
+    pub(crate) located: Mapping,
     pub(crate) code: Text,
 }
 
@@ -29,20 +32,10 @@ pub(crate) struct Image {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Text {
     /// In a mapping of the file.
-    Mapped(Mapping),
+    Mapped,
     /// Perhaps in executable memory that is of no file, beside mappings of the file: databases and JIT compilers move
     /// their code to huge pages. The file decides: its program headers, and whether its bytes are there.
     Moved(Range<Avma>),
-}
-
-impl Image {
-    /// The mapping that tells the load bias.
-    pub(crate) fn located(&self) -> &Mapping {
-        match &self.code {
-            Text::Mapped(mapping) => mapping,
-            Text::Moved(_) => &self.first,
-        }
-    }
 }
 
 /// Where `file` has the code that would be in `range`, if `mapping` is of it; `None` when its program headers have no
@@ -66,16 +59,27 @@ struct Group<'m> {
 }
 
 impl<'m> Group<'m> {
-    fn new(first: &'m Mapping, before: Option<&Mapping>) -> Self {
-        let touches = |before: &&Mapping| before.executable && is_anonymous(before);
+    /// `before` are the mappings at lower addresses, in the order of these.
+    fn new(first: &'m Mapping, before: &[Mapping]) -> Self {
+        let mut end = first.start;
+        let mut code: Option<Range<Avma>> = None;
         // Only behind the file's beginning can a part of it be missing.
-        let before = before.filter(|_| first.offset.0 > 0).filter(touches);
+        let before = before.iter().rev().filter(|_| first.offset.0 > 0);
+        for mapping in before.take_while(|before| is_anonymous(before)) {
+            if mapping.end != end {
+                break;
+            }
+            end = mapping.start;
+            match &mut code {
+                Some(code) if mapping.executable && code.start == mapping.end => code.start = end,
+                None if mapping.executable => code = Some(end..mapping.end),
+                _ => {}
+            }
+        }
         Self {
             mappings: vec![first],
             end: first.end,
-            anonymous_code: before
-                .filter(|before| before.end == first.start)
-                .map(|before| before.start..before.end),
+            anonymous_code: code,
         }
     }
 
@@ -109,18 +113,19 @@ impl<'m> Group<'m> {
         let (first, last) = (*self.mappings.first()?, *self.mappings.last()?);
         let code = self.mappings.iter().find(|mapping| mapping.executable);
         let (mut start, mut end) = (first.start, last.end);
-        let code = match code {
-            Some(code) => Text::Mapped((*code).clone()),
+        let (located, code) = match code {
+            Some(code) => (*code, Text::Mapped),
             None => {
                 let range = self.anonymous_code?;
                 (start, end) = (start.min(range.start), end.max(range.end));
-                Text::Moved(range)
+                (last, Text::Moved(range))
             }
         };
         Some(Image {
             start,
             end,
             first: first.clone(),
+            located: located.clone(),
             code,
         })
     }
@@ -137,18 +142,17 @@ fn is_anonymous(mapping: &Mapping) -> bool {
 pub(crate) fn images(mappings: &[Mapping]) -> Vec<Image> {
     let mut images = Vec::new();
     let mut group: Option<Group<'_>> = None;
-    let mut before = None;
-    for mapping in mappings {
+    for (at, mapping) in mappings.iter().enumerate() {
         let is_taken = group.as_mut().is_some_and(|group| group.take(mapping));
         if !is_taken {
             images.extend(group.take().and_then(Group::image));
             let is_file = mapping.inode != 0 && !is_jitdump(mapping) && !is_anonymous(mapping);
             let is_kernels = [VDSO, RETURN_PROBES].contains(&mapping.path.as_str());
             if is_file || is_kernels {
+                let before = mappings.get(..at).unwrap_or_default();
                 group = Some(Group::new(mapping, before));
             }
         }
-        before = Some(mapping);
     }
     images.extend(group.and_then(Group::image));
     images
@@ -203,7 +207,7 @@ mod tests {
         .unwrap();
         let images = images(&maps).into_iter();
         let images: Vec<(u64, u64, u64)> = images
-            .map(|i| (i.start.0, i.located().start.0, i.end.0))
+            .map(|i| (i.start.0, i.located.start.0, i.end.0))
             .collect();
         assert_eq!(
             images,
@@ -226,7 +230,7 @@ mod tests {
             let maps = parse_maps(maps).unwrap();
             let range = |image: Image| match image.code {
                 Text::Moved(range) => (image.first.start.0, range.start.0, range.end.0),
-                Text::Mapped(code) => (image.first.start.0, code.start.0, 0),
+                Text::Mapped => (image.first.start.0, image.located.start.0, 0),
             };
             images(&maps).into_iter().map(range).collect::<Vec<_>>()
         };
@@ -238,6 +242,12 @@ mod tests {
         let before = "2000-3000 r-xp 00000000 00:11 5 /anon_hugepage (deleted)\n\
              3000-4000 rw-p 00001000 fe:01 7 /bin/x\n";
         assert_eq!(moved(before), [(0x3000, 0x2000, 0x3000)]);
+        // All but the file's data was moved: its header, its code and its constants.
+        let whole = "1000-2000 r--p 00000000 00:00 0 \n\
+             2000-3000 r-xp 00000000 00:00 0 \n\
+             3000-4000 r--p 00000000 00:00 0 \n\
+             4000-5000 rw-p 00003000 fe:01 7 /bin/x\n";
+        assert_eq!(moved(whole), [(0x4000, 0x2000, 0x3000)]);
         let behind = "1000-2000 r--p 00000000 fe:01 7 /bin/x\n\
              2000-3000 r-xp 00000000 00:00 0 \n";
         assert_eq!(moved(behind), [(0x1000, 0x2000, 0x3000)]);

@@ -300,7 +300,7 @@ impl Modules {
         let file = (image.start, code.build_id().cloned());
         let handle = self.files.handles.get(&file).map(|handle| &**handle);
         let (Some(FileOffset(offset)), Some(Handle::File(target_file))) =
-            (moved_code_offset(code, &image.first, range), handle)
+            (moved_code_offset(code, &image.located, range), handle)
         else {
             return false;
         };
@@ -347,7 +347,7 @@ impl Modules {
     ) -> Option<ModuleKey> {
         let start = image.start;
         let read = code.as_ref().ok();
-        let bias = read.and_then(|c| c.load_bias(image.located()));
+        let bias = read.and_then(|c| c.load_bias(&image.located));
         let bias = bias.unwrap_or_else(|| LoadBias(start.0.wrapping_sub(image.first.offset.0)));
         let base = read.map_or(Svma(0), |c| c.base());
         let build_id = read.and_then(|c| c.build_id().cloned());
