@@ -201,14 +201,14 @@ impl Sampler {
                 observed.entry = entry;
             }
             self.snapshots.want_full();
-            self.targets.without_clock.push(id);
+            self.outbox.without_clock.push(id);
         }
         self.outbox.batch.joined.push((id, target));
     }
 
     /// Reads what processes had used when their threads were first looked at: what these ran before is in neither account.
     pub(super) fn read_first_clocks(&mut self) {
-        for id in std::mem::take(&mut self.targets.without_clock) {
+        for id in std::mem::take(&mut self.outbox.without_clock) {
             let observed = self.targets.get(id);
             let cpu = observed.and_then(|observed| observed.target.cpu_ns());
             self.add_cpu_clocks(cpu.map(|cpu| clock(id, cpu)));

@@ -23,6 +23,8 @@ pub(super) struct Outbox {
     pub(super) n_ticks: usize,
     /// Something in it is wanted at once.
     pub(super) is_urgent: bool,
+    /// Processes whose CPU clock is to be read when their threads have been looked at.
+    pub(super) without_clock: Vec<TargetId>,
     queue: Queue,
 }
 

@@ -70,8 +70,6 @@ pub(super) struct Targets {
     pub(super) max_alive: usize,
     /// Processes that another thread finds.
     pub(super) arrivals: Option<Arrivals>,
-    /// Those whose CPU clock is to be read when their threads have been looked at.
-    pub(super) without_clock: Vec<TargetId>,
     /// How the last process left.
     pub(super) last_end: Option<TargetEnd>,
     /// When it was last asked whether processes are still there and the same, and when locks were last
