@@ -17,9 +17,9 @@ use crate::batch::{TargetId, ThreadCounters};
 use crate::sampler::Pulse;
 use wcprof_host::clock::{boot_offset_ns, monotonic_ns};
 use wcprof_host::procfs::{
-    SchedStat, SyscallState, TaskStat, has_ended, is_in_freezer, line_buffer, list_threads, open,
-    parse_schedstat, parse_stat, parse_syscall, parse_task_state, read_file, read_line_bytes,
-    stop_cause, thread_name,
+    Freezer, SchedStat, SyscallState, TaskStat, freezer_group, has_ended, line_buffer,
+    list_threads, open, parse_schedstat, parse_stat, parse_syscall, parse_task_state, read_file,
+    read_line_bytes, stop_cause, thread_name,
 };
 
 /// A thread's name is read again this often.
@@ -46,6 +46,22 @@ pub(crate) struct ProcfsSnapshots {
     boot_offset: u64,
     /// No timer sample tells which run time is a guest's.
     reads_guest_time: bool,
+    freezers: Freezers,
+}
+
+/// Groups of the freezer of version 1 that were asked for at this tick. A group has many threads, and one file says of
+/// all what is done with them; while they are being frozen the kernel looks at each to answer.
+#[derive(Debug, Default)]
+struct Freezers(HashMap<Arc<str>, Freezer>);
+
+impl Freezers {
+    fn of(&mut self, group: Option<&Arc<str>>) -> Freezer {
+        let Some(group) = group else {
+            return Freezer::Thawed;
+        };
+        let ask = || Freezer::of_group(group);
+        *self.0.entry(Arc::clone(group)).or_insert_with(ask)
+    }
 }
 
 #[derive(Debug)]
@@ -66,8 +82,8 @@ struct Files {
     /// When its name is to be read next, and how long after that again.
     name_due: u64,
     name_wait: u64,
-    /// Its control group (version 1) can stop it without waking it.
-    can_freeze_asleep: bool,
+    /// Its control group (version 1) that can stop it without waking it.
+    freezer: Option<Arc<str>>,
     /// It was blocked when it was last looked at.
     last: Option<BlockedLook>,
 }
@@ -99,6 +115,7 @@ impl ProcfsSnapshots {
             n_new: 0,
             boot_offset: boot_offset_ns(),
             reads_guest_time,
+            freezers: Freezers::default(),
         }
     }
 
@@ -138,7 +155,7 @@ impl ProcfsSnapshots {
                 true => YOUNG_NAME_NS,
                 false => NAME_NS,
             },
-            can_freeze_asleep: is_in_freezer(pid, tid),
+            freezer: freezer_group(pid, tid).map(Arc::from),
             last: None,
         }))
     }
@@ -187,7 +204,7 @@ impl ProcfsSnapshots {
                 };
             }
             let files = self.threads.get_mut(&tid);
-            match files.map_or(Ok(None), |files| files.read(pid, tid)) {
+            match files.map_or(Ok(None), |files| files.read(pid, tid, &mut self.freezers)) {
                 Ok(Some(snapshot)) => out.threads.push(snapshot),
                 // It exited; another thread may get its number and new files.
                 Ok(None) => self.forget(tid),
@@ -244,7 +261,12 @@ impl Files {
     ///
     /// # Errors
     /// When there are too many open files.
-    fn read(&mut self, pid: Pid, tid: Tid) -> io::Result<Option<ThreadSnapshot>> {
+    fn read(
+        &mut self,
+        pid: Pid,
+        tid: Tid,
+        freezers: &mut Freezers,
+    ) -> io::Result<Option<ThreadSnapshot>> {
         let time = monotonic_ns();
         if !self.is_same()? {
             return Ok(None);
@@ -252,7 +274,7 @@ impl Files {
         let Some(counters) = self.schedstat()? else {
             return Ok(None);
         };
-        if !self.look((pid, tid), counters.n_runs)? {
+        if !self.look((pid, tid), counters.n_runs, freezers)? {
             return Ok(None);
         }
         if self.guest_ns > Some(0) || (self.guest_ns.is_some() && time >= self.name_due) {
@@ -263,7 +285,7 @@ impl Files {
         }
         let mut comm = None;
         if time >= self.name_due {
-            self.can_freeze_asleep = is_in_freezer(pid, tid);
+            self.freezer = freezer_group(pid, tid).map(Arc::from);
             comm = thread_name(pid, tid).ok().map(|name| Comm::new(&name));
             self.name_due = time + self.name_wait;
             self.name_wait = (2 * self.name_wait).min(NAME_NS);
@@ -303,39 +325,57 @@ impl Files {
 
 impl Files {
     /// Learns whether the thread is blocked, and in what. Of one that was blocked and has not run since, as its count of
-    /// runs shows, only whether it still is: `syscall` tells that at the least cost. False when it has exited.
-    fn look(&mut self, thread: (Pid, Tid), n_runs: u64) -> io::Result<bool> {
-        let last = self.last.filter(|last| last.n_runs == n_runs);
-        let known = match last {
-            Some(last) if self.can_freeze_asleep => {
-                let Some((state, flags)) = self.state()? else {
-                    return Ok(false);
-                };
-                if state != last.state {
-                    let stop = stop_cause(thread, (state, flags), last.state == 'S');
-                    self.last = Some(BlockedLook {
-                        state,
-                        stop,
-                        ..last
-                    });
-                }
-                state != 'R'
-            }
-            Some(_) => match self.syscall()? {
-                Some(state) => state != SyscallState::Running,
-                None => return Ok(false),
-            },
-            None => return self.look_anew(thread, n_runs),
+    /// runs shows, only whether it still is, which `syscall` tells at the least cost, and whether the freezer stops it in
+    /// its sleep. False when it has exited.
+    fn look(
+        &mut self,
+        thread: (Pid, Tid),
+        n_runs: u64,
+        freezers: &mut Freezers,
+    ) -> io::Result<bool> {
+        let Some(last) = self.last.filter(|last| last.n_runs == n_runs) else {
+            return self.look_anew(thread, n_runs, freezers);
         };
-        self.last = self.last.filter(|_| known);
+        if self.freezer.is_none() {
+            let Some(syscall) = self.syscall()? else {
+                return Ok(false);
+            };
+            self.last = (syscall != SyscallState::Running).then_some(last);
+            return Ok(true);
+        }
+        let Some((state, flags)) = self.state()? else {
+            return Ok(false);
+        };
+        let stop = match (last.state, state) {
+            // It may have been frozen only after the last look, or thawed: the letter is that of a wait for a disk, too.
+            (before, 'D') => {
+                let slept = before == 'S' || last.stop == Some(StopCause::Freezer);
+                let freezer = || freezers.of(self.freezer.as_ref());
+                stop_cause(thread, (state, flags), slept, freezer)
+            }
+            (before, state) if before == state => last.stop,
+            _ => stop_cause(thread, (state, flags), false, || Freezer::Thawed),
+        };
+        let last = BlockedLook {
+            state,
+            stop,
+            ..last
+        };
+        self.last = (state != 'R').then_some(last);
         Ok(true)
     }
 
     /// The same of a thread that ran.
-    fn look_anew(&mut self, thread: (Pid, Tid), n_runs: u64) -> io::Result<bool> {
+    fn look_anew(
+        &mut self,
+        thread: (Pid, Tid),
+        n_runs: u64,
+        freezers: &mut Freezers,
+    ) -> io::Result<bool> {
         let (Some((state, flags)), Some(syscall)) = (self.state()?, self.syscall()?) else {
             return Ok(false);
         };
+        let freezer = || freezers.of(self.freezer.as_ref());
         self.last = match syscall {
             SyscallState::Running => None,
             SyscallState::Blocked { number, args, regs } => Some(BlockedLook {
@@ -343,7 +383,7 @@ impl Files {
                 state,
                 syscall: InSyscall { number, args },
                 regs,
-                stop: stop_cause(thread, (state, flags), false),
+                stop: stop_cause(thread, (state, flags), false, freezer),
             }),
         };
         // One that has ended shows its counters until its process is waited for: a main thread, as long as others run.
@@ -376,6 +416,7 @@ impl Snapshots for ProcfsSnapshots {
     ) -> Result<(), SnapshotError> {
         out.clear();
         self.n_new = 0;
+        self.freezers = Freezers::default();
         let targets = self.targets.clone();
         let pulse = Arc::clone(&self.pulse);
         targets.into_iter().try_for_each(|(target, pid)| {
@@ -415,10 +456,13 @@ impl Snapshots for ProcfsSnapshots {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::process::Command;
+
     use nix::sys::resource::{Resource, setrlimit};
 
     use super::*;
-    use crate::testing::is_alone;
+    use crate::testing::{is_alone, skip};
 
     /// Check that for want of descriptors threads are not seen, none is taken for an exited one, and that this is said.
     #[test]
@@ -445,7 +489,7 @@ mod tests {
         assert!(frugal.open(TargetId(0), pid, tid).is_err());
         let files = frugal.threads.get_mut(&tid).unwrap();
         assert!(files.is_same().is_err() && files.schedstat().is_err());
-        assert!(files.read(pid, tid).is_err());
+        assert!(files.read(pid, tid, &mut Freezers::default()).is_err());
         frugal.snapshot(&mut out, &mut Vec::new()).unwrap();
         assert!(out.incomplete && out.gone.is_empty() && frugal.threads.contains_key(&tid));
         assert_eq!(frugal.pulse.notes().len(), 1);
@@ -456,6 +500,55 @@ mod tests {
             assert_eq!(frugal.threads.remove(&tid).is_some(), is_known);
         }
         drop(full);
+    }
+
+    /// Check that a sleeper which was looked at while its group was being frozen is found frozen at its next look, and that
+    /// it is not when the group was thawed, though it has not run. The kernel's files say when that is.
+    #[test]
+    fn frozen_between_looks() {
+        let group = format!("/sys/fs/cgroup/freezer/wcprof-unit-{}", std::process::id());
+        let state = format!("{group}/freezer.state");
+        if fs::create_dir(&group).is_err() || !fs::exists(&state).unwrap() {
+            return skip("no freezer of version 1 in which a group can be made");
+        }
+        let mut child = Command::new("sleep").arg("100").spawn().unwrap();
+        let pid = Pid(child.id() as i32);
+        let stat = format!("/proc/{pid}/stat");
+        let letter = || parse_task_state(fs::read_to_string(&stat).ok()?.as_bytes());
+        let until = |is_so: &dyn Fn() -> bool| {
+            while !is_so() {
+                std::thread::yield_now();
+            }
+        };
+        let is = |word: &str| fs::read_to_string(&state).is_ok_and(|text| text.trim() == word);
+        fs::write(format!("{group}/cgroup.procs"), pid.to_string()).unwrap();
+        until(&|| letter().is_some_and(|(letter, _)| letter == 'S'));
+        let mut engine = ProcfsSnapshots::new(&[(TargetId(0), pid)], 1000, true, Arc::default());
+        let stop = |engine: &mut ProcfsSnapshots| {
+            let mut out = SnapshotSet {
+                max_new: usize::MAX,
+                ..SnapshotSet::default()
+            };
+            engine.snapshot(&mut out, &mut Vec::new()).unwrap();
+            out.threads[0].stop
+        };
+        assert_eq!(stop(&mut engine), None);
+        for _ in 0..2 {
+            fs::write(&state, "FROZEN").unwrap();
+            until(&|| is("FROZEN") && letter().is_some_and(|(letter, _)| letter == 'D'));
+            // As if it had napped until then: it was in this state when it was first seen in this wait.
+            let files = engine.threads.get_mut(&Tid(pid.0)).unwrap();
+            let last = files.last.as_mut().unwrap();
+            (last.state, last.stop) = ('D', None);
+            assert_eq!(stop(&mut engine), Some(StopCause::Freezer));
+            assert_eq!(stop(&mut engine), Some(StopCause::Freezer));
+            fs::write(&state, "THAWED").unwrap();
+            until(&|| is("THAWED") && letter().is_some_and(|(letter, _)| letter == 'S'));
+            assert_eq!(stop(&mut engine), None);
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        until(&|| fs::remove_dir(&group).is_ok());
     }
 
     /// Check a snapshot of this process: a thread that waits for a channel is blocked in futex

@@ -25,6 +25,33 @@ const UNIFIED: [&str; 2] = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
 /// Threads whose state is looked at.
 const MAX_THREADS: usize = 4096;
 
+/// What the freezer of version 1 does with a group, by its `freezer.state`, which tells of the groups above it, too.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Freezer {
+    /// Nothing; also where nothing is known.
+    Thawed,
+    /// It freezes the group's threads, and some are not frozen yet.
+    Freezing,
+    /// All of them are frozen.
+    Frozen,
+}
+
+impl Freezer {
+    fn of(group: &str, read: &dyn Fn(&str) -> Option<String>) -> Self {
+        let state = read(&format!("{FREEZER}{group}/freezer.state"));
+        match state.as_deref().map(str::trim) {
+            Some("FROZEN") => Self::Frozen,
+            Some("FREEZING") => Self::Freezing,
+            _ => Self::Thawed,
+        }
+    }
+
+    /// At this moment; the group as [`freezer_group`] gives it.
+    pub fn of_group(group: &str) -> Self {
+        Self::of(group, &|path| read_file(path).ok())
+    }
+}
+
 /// A thread whose files are read to find out what stops it.
 #[derive(Copy, Clone)]
 pub(crate) struct StoppedTask<'a> {
@@ -35,9 +62,15 @@ pub(crate) struct StoppedTask<'a> {
 }
 
 impl StoppedTask<'_> {
-    /// What stops the thread, if it does not run, by the state letter and the flags of its `stat`. `slept`: it was in
-    /// state `S` and has not run since, so that state `D` is the freezer's.
-    pub(crate) fn cause(self, (state, flags): (char, u32), slept: bool) -> Option<StopCause> {
+    /// What stops the thread, if it does not run, by the state letter and the flags of its `stat`, and what the freezer
+    /// of version 1 does with its group. `slept`: it was in state `S` and has not run since, so that state `D` is the
+    /// freezer's.
+    pub(crate) fn cause(
+        self,
+        (state, flags): (char, u32),
+        slept: bool,
+        freezer: impl FnOnce() -> Freezer,
+    ) -> Option<StopCause> {
         let dumps = flags & PF_DUMPCORE != 0;
         if (dumps && state != 'R') || (flags & PF_POSTCOREDUMP != 0 && matches!(state, 'I' | 'D')) {
             return Some(StopCause::CoreDump);
@@ -48,16 +81,21 @@ impl StoppedTask<'_> {
             'S' => FREEZER_TRAP.contains(&self.wchan().as_str()),
             'D' => {
                 flags & PF_FROZEN != 0
-                    || match self.freezer_state().as_str() {
-                        "FROZEN" => true,
+                    || match freezer() {
+                        Freezer::Frozen => true,
                         // Others of the group are not frozen yet, and may wait for a disk.
-                        "FREEZING" => slept || self.wchan() == REFRIGERATOR,
-                        _ => false,
+                        Freezer::Freezing => slept || self.wchan() == REFRIGERATOR,
+                        Freezer::Thawed => false,
                     }
             }
             _ => false,
         };
         is_frozen.then_some(StopCause::Freezer)
+    }
+
+    /// The same, by what its files say of the freezer, of a thread of which nothing was known before.
+    pub(crate) fn cause_now(self, state: (char, u32)) -> Option<StopCause> {
+        self.cause(state, false, || self.freezer())
     }
 
     fn text(self, name: &str) -> String {
@@ -79,11 +117,10 @@ impl StoppedTask<'_> {
             .filter(|path| path.len() > 1)
     }
 
-    /// `THAWED`, `FREEZING` or `FROZEN`, with the groups above its own; empty without a group in a freezer.
-    fn freezer_state(self) -> String {
+    /// What the freezer of version 1 does with its group.
+    fn freezer(self) -> Freezer {
         let group = self.freezer_group();
-        let state = group.and_then(|group| (self.read)(&format!("{FREEZER}{group}/freezer.state")));
-        state.map_or(String::new(), |state| state.trim().to_owned())
+        group.map_or(Freezer::Thawed, |group| Freezer::of(&group, self.read))
     }
 
     /// Who stops it, as far as that is known: the control group that was frozen, or the tracer.
@@ -120,27 +157,36 @@ impl StoppedTask<'_> {
 }
 
 /// What stops a thread, if it does not run; see `StoppedTask::cause`.
-pub fn stop_cause((pid, tid): (Pid, Tid), state: (char, u32), slept: bool) -> Option<StopCause> {
+pub fn stop_cause(
+    (pid, tid): (Pid, Tid),
+    state: (char, u32),
+    slept: bool,
+    freezer: impl FnOnce() -> Freezer,
+) -> Option<StopCause> {
     StoppedTask {
         folder: &format!("/proc/{pid}/task/{tid}"),
         read: &|path| read_file(path).ok(),
     }
-    .cause(state, slept)
+    .cause(state, slept, freezer)
 }
 
-/// Whether a thread is in a group of a freezer of version 1, which stops it in its sleep (Linux 6.1).
-pub fn is_in_freezer(pid: Pid, tid: Tid) -> bool {
+/// The group of a thread in the freezer of version 1, which stops it in its sleep (Linux 6.1); the root is none.
+pub fn freezer_group(pid: Pid, tid: Tid) -> Option<String> {
     let task = StoppedTask {
         folder: &format!("/proc/{pid}/task/{tid}"),
         read: &|path| read_file(path).ok(),
     };
-    task.freezer_group().is_some()
+    task.freezer_group()
 }
 
 /// What stops a thread at this moment.
 pub fn stopped(pid: Pid, tid: Tid) -> Option<StopCause> {
     let stat = read_file(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
-    stop_cause((pid, tid), parse_task_state(stat.as_bytes())?, false)
+    let task = StoppedTask {
+        folder: &format!("/proc/{pid}/task/{tid}"),
+        read: &|path| read_file(path).ok(),
+    };
+    task.cause_now(parse_task_state(stat.as_bytes())?)
 }
 
 /// Threads of a process that are stopped for one reason.
@@ -188,7 +234,7 @@ mod tests {
             folder: "/proc/7/task/8",
             read: &read,
         };
-        task.cause(state, slept)
+        task.cause(state, slept, || task.freezer())
     }
 
     /// Check each cause by the kernel's files, and that waits for a disk and sleeps are none.

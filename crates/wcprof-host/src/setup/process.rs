@@ -144,7 +144,7 @@ fn thread(tree: &Tree, dir: &str, tid: &str) -> Option<ThreadSetup> {
         folder: dir,
         read: &|path| tree.text(path),
     };
-    let stop = parse_task_state(stat.as_bytes()).and_then(|state| task.cause(state, false));
+    let stop = parse_task_state(stat.as_bytes()).and_then(|state| task.cause_now(state));
     Some(ThreadSetup {
         stop: stop.map(|cause| cause.name().to_owned()),
         tid: Tid(tid.parse().ok()?),
