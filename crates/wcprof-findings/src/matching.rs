@@ -5,8 +5,8 @@
 use std::cell::LazyCell;
 use std::collections::HashMap;
 
-use wcprof_profile::NameSet;
 use wcprof_profile::model::{FunctionId, Profile, ProfileStack, Row};
+use wcprof_profile::{KERNEL, NameSet};
 use wcprof_types::StackEnd;
 use wildmatch::WildMatch;
 
@@ -25,7 +25,11 @@ impl FunctionBits {
         let functions = LazyCell::new(|| NameSet::new(function, MAX_REGEX_BYTES).ok());
         let mut modules: HashMap<&str, bool> = HashMap::new();
         let bits = profile.functions.iter().map(|f| {
-            let in_module = || any_glob(module, &f.module);
+            // What a program calls its functions says nothing of the kernel's.
+            let in_module = || match module.is_empty() {
+                true => f.module != KERNEL,
+                false => any_glob(module, &f.module),
+            };
             let is_named = |names: &NameSet| names.is_match(f.name.as_bytes());
             *modules.entry(&f.module).or_insert_with(in_module)
                 && (function.is_empty() || functions.as_ref().is_some_and(is_named))

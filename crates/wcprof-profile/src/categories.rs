@@ -1,12 +1,13 @@
 //! CPU time by kind of work: malloc, AES, checksums, sockets. The kinds are rules.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use wcprof_trace::FastState;
 use wcprof_types::StackEnd;
 
-use crate::model::{FunctionId, Profile, Row, State};
+use crate::functions::KERNEL;
+use crate::model::{Function, FunctionId, Profile, Row, State};
 use crate::places::is_runtime;
 use crate::rules::Categories;
 
@@ -30,8 +31,10 @@ pub const NOT_SAMPLED: &str = "not sampled";
 const GUEST: &str = "guest";
 /// CPU time in the kernel for guests.
 const VM_EXITS: &str = "VM exits";
-/// CPU time of threads without a user stack that no rule names.
+/// CPU time of threads that the kernel made and that no rule names.
 const KERNEL_WORKER: &str = "kernel worker";
+/// The kernel's first function of a thread that it was asked for: by a system call, and by a fault or an interrupt.
+const ENTRIES: [&str; 4] = ["entry_", "do_syscall_", "asm_", "irqentry_"];
 
 /// The CPU time of a profile, guests' too, by category, the largest first. Of a stack the innermost
 /// function that a category names decides, of a kernel worker's the outermost.
@@ -87,13 +90,24 @@ pub(crate) fn cpu_of_rows<'p>(
 #[derive(Debug)]
 pub(crate) struct Work<'c> {
     of: Vec<Option<&'c str>>,
+    /// Functions that a thread of the program comes into the kernel by; without a user stack it ends, and has none left.
+    entries: HashSet<FunctionId>,
 }
 
 impl<'c> Work<'c> {
     pub(crate) fn new(profile: &Profile, categories: &'c Categories) -> Self {
         let functions = profile.functions.iter();
         let of = functions.map(|function| categories.of(&function.name, &function.module));
-        Self { of: of.collect() }
+        let is_entry = |function: &Function| {
+            let name = &function.name;
+            function.module == KERNEL && ENTRIES.iter().any(|entry| name.starts_with(entry))
+        };
+        let entries = profile.functions.iter().enumerate();
+        let entries = entries.filter(|(_, function)| is_entry(function));
+        Self {
+            of: of.collect(),
+            entries: entries.map(|(at, _)| FunctionId(at as u32)).collect(),
+        }
     }
 
     fn of(&self, function: FunctionId) -> Option<&'c str> {
@@ -114,7 +128,9 @@ impl<'c> Work<'c> {
             None => (Some(NOT_SAMPLED), None),
             Some(StackEnd::NoUserStack) => {
                 let named = frames.iter().find_map(|&f| self.of(f));
-                (named.or(Some(KERNEL_WORKER)), None)
+                let is_own = frames.first().is_some_and(|f| self.entries.contains(f));
+                let unnamed = Some(KERNEL_WORKER).filter(|_| !is_own);
+                (named.or(unnamed), None)
             }
             Some(_) => {
                 let at = frames.iter().rposition(|&f| self.of(f).is_some());

@@ -339,6 +339,7 @@ fn memcpy() -> Case {
         vec![
             leaf(&["ceph-osd!work()", "libc.so.6!libc.so.6+0x172440"]),
             leaf(&["ceph-osd!memcpy_stats()"]),
+            leaf(&["ceph-osd!work()", "[kernel]!memcpy"]),
             leaf(&["libc.so.6!memcpy", "a!b", "a!c", "a!d"]),
         ],
     )
@@ -360,6 +361,8 @@ fn logging() -> Case {
         vec![
             log(submit, 9),
             log("ceph-osd!std::ostream::operator<<(int)", 40),
+            // The kernel's ring buffer of ftrace.
+            log("[kernel]!trace_event_buffer_commit", 40),
         ],
     )
 }

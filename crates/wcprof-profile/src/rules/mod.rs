@@ -15,6 +15,7 @@ use wcprof_types::FdKind;
 pub(crate) use self::patterns::Mark;
 use self::patterns::{PatternTexts, Patterns};
 use crate::NameSet;
+use crate::functions::KERNEL;
 use crate::model::State;
 
 /// A rules file that is not valid.
@@ -83,6 +84,16 @@ struct ClassRule {
     like_threads: Option<GlobSet>,
 }
 
+/// A kind of work.
+#[derive(Clone, Debug)]
+struct Category {
+    /// Of its functions.
+    mark: Mark,
+    /// Its functions can be the kernel's: it says of which modules they are.
+    of_kernel: bool,
+    name: String,
+}
+
 /// All rules in force, in order of precedence: the user's, then the built-in ones.
 #[derive(Debug)]
 pub struct Rules {
@@ -91,8 +102,8 @@ pub struct Rules {
     pools: Vec<PoolRule>,
     classes: Vec<ClassRule>,
     patterns: Patterns,
-    /// Names of kinds of work, each with the mark of its functions among `category_texts`.
-    categories: Vec<(Mark, String)>,
+    /// Their marks are of `category_texts`.
+    categories: Vec<Category>,
     /// Compiled when they are asked for: most commands do not.
     category_texts: PatternTexts,
 }
@@ -160,7 +171,7 @@ impl Rules {
     /// The expressions together are too large.
     pub fn categories(&self) -> Result<Categories, RulesError> {
         Ok(Categories {
-            names: self.categories.clone(),
+            rules: self.categories.clone(),
             patterns: self.category_texts.compile().map_err(too_large)?,
         })
     }
@@ -177,16 +188,18 @@ fn too_large(error: Box<BuildError>) -> RulesError {
 /// Finds the kind of work of functions.
 #[derive(Debug)]
 pub struct Categories {
-    names: Vec<(Mark, String)>,
+    rules: Vec<Category>,
     patterns: Patterns,
 }
 
 impl Categories {
-    /// The first category that names a function of a module.
+    /// The first category that names a function of a module. What a program calls its functions says nothing of the
+    /// kernel's: those are named by categories alone that say of which modules their functions are.
     pub fn of(&self, function: &str, module: &str) -> Option<&str> {
         let marks = self.patterns.marks(function, module);
-        let mut names = self.names.iter();
-        let found = names.find(|(mark, _)| marks.contains(mark));
-        found.map(|(_, name)| name.as_str())
+        let is_kernel = module == KERNEL;
+        let is = |rule: &&Category| marks.contains(&rule.mark) && (rule.of_kernel || !is_kernel);
+        let found = self.rules.iter().find(is);
+        found.map(|rule| rule.name.as_str())
     }
 }

@@ -7,7 +7,7 @@ use toml::Spanned;
 use wcprof_types::FdKind;
 
 use super::patterns::{MAX_REGEX_BYTES, Mark, PatternTexts};
-use super::{ClassRule, OfStack, PoolRule, Rules, RulesError, StateRule, too_large};
+use super::{Category, ClassRule, OfStack, PoolRule, Rules, RulesError, StateRule, too_large};
 use crate::NameSet;
 use crate::model::State;
 use crate::syscalls::syscall_number;
@@ -160,8 +160,11 @@ impl Rules {
                 }
                 let texts = &mut collected.category_texts;
                 let mark = source.pattern(&rule.stack, &rule.module, texts)?;
-                let name = rule.name.get_ref().clone();
-                collected.categories.push((mark, name));
+                collected.categories.push(Category {
+                    mark,
+                    of_kernel: rule.module.is_some(),
+                    name: rule.name.get_ref().clone(),
+                });
             }
             for rule in &raw.pool {
                 collected.pools.push(PoolRule {
@@ -199,7 +202,7 @@ struct Collected {
     pools: Vec<PoolRule>,
     classes: Vec<ClassRule>,
     patterns: PatternTexts,
-    categories: Vec<(Mark, String)>,
+    categories: Vec<Category>,
     category_texts: PatternTexts,
 }
 

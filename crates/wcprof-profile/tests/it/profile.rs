@@ -152,6 +152,98 @@ fn kernel_workers() {
     assert_eq!(kinds, expected);
 }
 
+/// Functions of the kernel (`/proc/kallsyms`) whose names begin like those of a program that a built-in rule is for.
+const KERNEL_NAMES: [&str; 18] = [
+    "tlb_flush_mmu",
+    "tlb_finish_mmu",
+    "tb_switch_alloc",
+    "helper_rfc4106_encrypt",
+    "raw_notifier_call_chain",
+    "raw_spin_rq_lock_nested",
+    "virtio_queue_rq",
+    "buffer_migrate_folio",
+    "aio_complete",
+    "rbd_queue_rq",
+    "osd_req_op_init",
+    "poll",
+    "free",
+    "send",
+    "decode",
+    "malloc",
+    "do_st_xstate",
+    "AES_encrypt",
+];
+
+/// Check that what a program calls its functions says nothing of the kernel's.
+#[test]
+fn kernel_names() {
+    let categories = Rules::builtin().unwrap().categories().unwrap();
+    let kernel: Vec<_> = KERNEL_NAMES
+        .into_iter()
+        .filter_map(|name| Some((name, categories.of(name, "[kernel]")?)))
+        .collect();
+    assert_eq!(kernel, [("aio_complete", "files and devices")]);
+    assert_eq!(
+        categories.of("tlb_fill", "qemu-system-x86_64"),
+        Some("emulation")
+    );
+    assert_eq!(categories.of("malloc", "libc.so.6"), Some("malloc, free"));
+    for (name, kind) in [
+        ("memcpy_orig", "copying memory"),
+        ("_copy_to_iter", "copying memory"),
+        ("tcp_sendmsg_locked", "sockets"),
+        ("crc32c_x86_3way", "checksums"),
+        ("ZSTD_compressBlock_fast", "compression"),
+        ("blk_mq_submit_bio", "files and devices"),
+        ("futex_wake", "waking threads"),
+        ("aesni_xts_encrypt", "encryption"),
+    ] {
+        assert_eq!(categories.of(name, "[kernel]"), Some(kind), "{name}");
+    }
+}
+
+/// Check that a thread which ends, and has no user stack left, is neither a kernel worker nor anything else: its way into the
+/// kernel, a system call or a signal at an interrupt, is a program's.
+#[test]
+fn ending_threads() {
+    let mut m = Maker::new();
+    let thread = m.thread(1, "main");
+    let exit = [
+        "k:do_group_exit",
+        "k:do_exit",
+        "k:exit_mmap",
+        "k:tlb_flush_mmu",
+        "k:unmap_page_range",
+    ];
+    let call = [
+        "k:entry_SYSCALL_64_after_hwframe",
+        "k:do_syscall_64",
+        "k:__x64_sys_exit_group",
+    ];
+    let signal = [
+        "k:asm_sysvec_apic_timer_interrupt",
+        "k:irqentry_exit_to_user_mode",
+        "k:get_signal",
+    ];
+    for root in [call, signal] {
+        let stack = m.stack(&[&root[..], &exit].concat(), StackEnd::NoUserStack);
+        m.span(thread, ThreadState::OnCpu, None, Some(stack), 30);
+    }
+    let exec = [&call[..2], &["k:begin_new_exec"]].concat();
+    let exec = m.stack(&exec, StackEnd::NoUserStack);
+    m.span(thread, ThreadState::OnCpu, None, Some(exec), 10);
+    let categories = Rules::builtin().unwrap().categories().unwrap();
+    let kinds = cpu_by_category(&m.profile(), &categories);
+    let kinds: Vec<_> = kinds
+        .iter()
+        .map(|k| (k.name.as_deref(), k.weight))
+        .collect();
+    assert_eq!(
+        kinds,
+        [(Some("ending threads and processes"), 60), (None, 10)]
+    );
+}
+
 /// Check pools: by rule, by number, alone, and apart by process.
 #[test]
 fn pools() {

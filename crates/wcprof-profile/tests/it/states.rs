@@ -591,3 +591,58 @@ fn mistakes() {
         );
     }
 }
+
+/// Functions of Linux 6.1 to 6.18 in which a task sleeps until block I/O, a journal or a file system is done with it (callers
+/// of `io_schedule` and its kind in `mm/`, `fs/`, `block/` and `drivers/`), by their names in `/proc/kallsyms` and the source.
+const DISK_PLACES: &str = "
+    __wait_on_buffer __lock_buffer fsync_buffers_list osync_buffers_list sync_mapping_buffers
+    sync_dirty_buffer __sync_dirty_buffer write_dirty_buffer __bread_gfp __bh_read __bh_read_batch
+    submit_bh_wbc mpage_readahead folio_wait_bit folio_wait_bit_common __folio_lock __folio_lock_killable
+    __folio_lock_or_retry folio_wait_writeback folio_wait_writeback_killable folio_wait_stable
+    folio_wait_private_2 filemap_fdatawait_range __filemap_fdatawait_range filemap_write_and_wait_range
+    file_write_and_wait_range file_fdatawait_range filemap_fault filemap_get_pages filemap_read
+    do_read_cache_folio truncate_inode_pages_range invalidate_inode_pages2_range balance_dirty_pages
+    balance_dirty_pages_ratelimited_flags swap_read_folio do_swap_page mempool_alloc_noprof
+    wait_on_page_bit_common __lock_page wait_on_page_writeback wait_for_stable_page swap_readpage
+    mempool_alloc inode_wait_for_writeback inode_sleep_on_writeback wb_wait_for_completion sync_inodes_sb
+    wait_sb_inodes writeback_inodes_sb_nr __writeback_inodes_sb_nr writeback_single_inode
+    __writeback_single_inode write_inode_now sync_inode_metadata sync_filesystem sync_blockdev vfs_fsync_range
+    io_schedule io_schedule_timeout submit_bio_wait bio_await blk_execute_rq blk_mq_get_tag
+    __blk_mq_alloc_requests blk_mq_freeze_queue_wait blk_queue_enter __bio_queue_enter blkdev_issue_flush
+    blkdev_issue_discard __blkdev_direct_IO_simple rq_qos_wait wbt_wait ioc_rqos_throttle
+    blkcg_maybe_throttle_current __blkcg_punt_bio_submit iomap_dio_rw __iomap_dio_rw iomap_read_folio
+    inode_dio_wait __blockdev_direct_IO dio_await_completion jbd2_log_wait_commit
+    jbd2_journal_commit_transaction __jbd2_log_wait_for_space jbd2_complete_transaction
+    wait_transaction_locked wait_transaction_switching do_get_write_access add_transaction_credits
+    start_this_handle ext4_sync_file ext4_fc_commit ext4_bread ext4_read_bh ext4_wait_block_bitmap
+    ext4_do_writepages ext4_evict_inode xlog_wait_on_iclog xlog_grant_head_wait xlog_cil_force_seq
+    xfs_buf_iowait xfs_log_force_seq xfs_file_fsync __xfs_buf_submit _xfs_buf_read wait_current_trans
+    wait_for_commit btrfs_wait_ordered_range btrfs_commit_transaction wait_log_commit
+    wait_on_extent_buffer_writeback wait_extent_bit lock_extent read_extent_buffer_pages
+    f2fs_wait_on_all_pages f2fs_issue_flush md_write_start md_flush_request raid5_get_active_stripe
+    raid5_make_request wait_barrier _wait_barrier wait_read_barrier regular_request_wait md_super_wait
+    dm_submit_bio dm_bufio_read dm_wait_for_completion __closure_sync nvme_submit_sync_cmd
+    __nvme_submit_sync_cmd scsi_execute_cmd sd_sync_cache request_wait_answer fuse_fsync_common
+    fuse_wait_on_page_writeback nfs_wait_bit_killable nfs_wait_on_request rpc_wait_bit_killable
+    nfs4_proc_commit
+";
+
+/// Others: of locks, the network, memory, events, other threads, and a server's wait for requests.
+const OTHER_PLACES: &str = "
+    futex_do_wait ep_poll anon_pipe_read pipe_wait_readable do_exit do_wait migration_entry_wait_on_locked reclaim_throttle
+    handle_userfault rwsem_down_write_slowpath __mutex_lock.constprop.0 fuse_dev_do_read.constprop.0 synchronize_rcu
+    percpu_rwsem_wait sk_wait_data do_nanosleep __refrigerator unix_wait_for_peer rcu_barrier wait_on_pipe
+    __wait_on_freeing_inode blink_wait bitmap_wait
+";
+
+/// Check the places of threads without a user stack: a worker that waits for a disk, and no other one.
+#[test]
+fn kernel_places() {
+    let wrong = |names: &'static str, is_disk: bool| {
+        let is = |name: &str| state_of("iou-wrk-7", kernel(name), &[]) == State::Disk;
+        let names = names.split_whitespace();
+        names.filter(|name| is(name) != is_disk).collect::<Vec<_>>()
+    };
+    assert_eq!(wrong(DISK_PLACES, true), [""; 0]);
+    assert_eq!(wrong(OTHER_PLACES, false), [""; 0]);
+}
