@@ -2,6 +2,7 @@
 
 use regex::bytes::RegexBuilder;
 use wcprof_profile::model::State;
+use wcprof_types::StopCause;
 
 use crate::rule::{Base, FrameTest, Kind, Match, Pattern, Rule, Scope, Show};
 
@@ -18,7 +19,19 @@ pub(crate) type Problem = (String, String);
 pub(crate) fn check(rule: &Rule) -> Result<(), Problem> {
     check_texts(rule)?;
     check_threshold(rule)?;
+    check_stops(rule)?;
     check_match(rule)
+}
+
+fn check_stops(rule: &Rule) -> Result<(), Problem> {
+    if !rule.stops.is_empty() && rule.matches.kind != Kind::Stopped {
+        return problem("stops", "need `kind = \"stopped\"`");
+    }
+    let is_known = |name: &str| StopCause::ALL.iter().any(|cause| cause.name() == name);
+    match rule.stops.iter().find(|stop| !is_known(&stop.cause)) {
+        Some(stop) => problem("stops.cause", format!("unknown cause {:?}", stop.cause)),
+        None => Ok(()),
+    }
 }
 
 /// Compiles each expression, to say which one is wrong.

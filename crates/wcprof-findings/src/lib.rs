@@ -51,7 +51,7 @@ pub use lock_text::{held_text, lock_summary, render_locks, site_notes};
 pub use locks::{Hold, LockReport, LockSite, Unknown, Waiters, lock_report, locks_to_json};
 pub use rule::{
     Base, Cause, CauseText, FrameTest, GroupLimit, Kind, Match, Pattern, Remedy, Resource, Rule,
-    Scope, Severity, Show, Source, Threshold,
+    Scope, Severity, Show, Source, StopText, Threshold,
 };
 pub use rule_set::{RuleError, RuleSet};
 pub use text::{

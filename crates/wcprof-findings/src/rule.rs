@@ -96,11 +96,42 @@ pub struct Rule {
     /// they waited.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<CauseText>,
+    /// For rules on stopped threads: what the finding says to do about each cause that was seen, instead.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stops: Vec<StopText>,
     /// Counters of the process that time the same work, where they were recorded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub counters: Vec<TimedWork>,
     /// Where advice and thresholds come from; at least one.
     pub sources: Vec<Source>,
+}
+
+/// What to do about one cause of stopped threads. In its texts `{pid}` is replaced by the process's.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StopText {
+    /// The cause, by [`wcprof_types::StopCause::name`].
+    pub cause: String,
+    /// What to do, in a few words; those of all causes that were seen follow each other.
+    pub action: String,
+    /// The same, in full.
+    pub advice: String,
+}
+
+impl Rule {
+    /// What to do, in a few words and in full, about threads that are stopped by these causes alone.
+    pub fn of_stops(&self, causes: &[&str]) -> (String, String) {
+        let is_seen = |text: &&StopText| causes.contains(&text.cause.as_str());
+        let seen: Vec<&StopText> = self.stops.iter().filter(is_seen).collect();
+        let joined = |text: fn(&StopText) -> &str, separator: &str| {
+            let texts: Vec<&str> = seen.iter().map(|stop| text(stop).trim()).collect();
+            texts.join(separator)
+        };
+        match seen.is_empty() {
+            true => (self.action.clone(), self.advice.clone()),
+            false => (joined(|s| &s.action, "; "), joined(|s| &s.advice, " ")),
+        }
+    }
 }
 
 /// A counter that adds up how long one pool takes for a piece of work.

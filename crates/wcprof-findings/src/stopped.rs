@@ -59,6 +59,8 @@ pub(crate) fn still_stopped(index: &Index<'_>, rule: &Rule) -> Vec<Finding> {
     }
     let findings = of_process.into_iter().filter_map(|(at, (n_all, causes))| {
         let process = profile.processes.get(at)?;
+        let names: Vec<&str> = causes.keys().map(|cause| cause.name()).collect();
+        let (action, advice) = rule.of_stops(&names);
         let settings = causes.into_iter().map(|(cause, stopped)| Setting {
             name: "at the end".to_owned(),
             value: format!(
@@ -78,7 +80,8 @@ pub(crate) fn still_stopped(index: &Index<'_>, rule: &Rule) -> Vec<Finding> {
         let fill = |text: &str| text.replace("{pid}", &process.pid.to_string());
         let finding = Finding::of_rule(rule, profile, at, Basis::Limit(SettingsFound { settings }));
         Some(Finding {
-            advice: fill(&rule.advice),
+            action: fill(&action),
+            advice: fill(&advice),
             verify: fill(&rule.verify),
             ..finding
         })

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use wcprof_findings::RuleSet;
 use wcprof_text::count;
 
 use crate::report::{Out, setting};
@@ -22,7 +23,7 @@ pub(super) fn check(out: &mut Out<'_>) {
     }
     let n_threads = process.threads.len();
     let mut found = Vec::new();
-    for (cause, n) in causes {
+    for (cause, n) in &causes {
         let value = format!("{n} of {} by {cause}", count(n_threads, "thread"));
         found.push(setting("stopped", value, "task/TID/stat, wchan, cgroup"));
     }
@@ -32,12 +33,23 @@ pub(super) fn check(out: &mut Out<'_>) {
             found.extend(value.map(|value| setting(key, value, "status")));
         }
     }
-    out.found_or_passed(
+    if found.is_empty() {
+        if n_threads > 0 {
+            out.passed(ID_STOPPED, "no thread is stopped");
+        }
+        return;
+    }
+    // What to do is that of the recording's rule.
+    let Ok(rules) = RuleSet::builtin() else {
+        return;
+    };
+    let rule = rules.rules().iter().find(|rule| rule.id == ID_STOPPED);
+    let causes: Vec<&str> = causes.into_keys().collect();
+    let (action, advice) = rule.map_or_else(Default::default, |rule| rule.of_stops(&causes));
+    let advice = advice.replace("{pid}", &process.pid.to_string());
+    out.found_with(
         ID_STOPPED,
         found,
-        match n_threads {
-            0 => String::new(),
-            _ => "no thread is stopped".to_owned(),
-        },
+        &[("action", &action), ("advice", &advice)],
     );
 }

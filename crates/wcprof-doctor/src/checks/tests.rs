@@ -110,7 +110,13 @@ fn stopped_threads() {
     };
     assert!(!has_passed(&crate::diagnose(&s, &recording)));
     s.process.threads[0].stop = Some("signal".into());
-    assert_eq!(ids(&diagnose(&s)), ["threads-stopped"]);
+    let report = diagnose(&s);
+    assert_eq!(ids(&report), ["threads-stopped"]);
+    // By signal(7), and nothing of other causes.
+    assert_eq!(report.findings[0].action, "SIGCONT");
+    let advice = &report.findings[0].advice;
+    let end = format!("kill -CONT {}`.", s.process.pid);
+    assert!(advice.ends_with(&end), "{advice}");
     assert_eq!(ids(&crate::diagnose(&s, &recording)), [""; 0]);
 }
 

@@ -81,6 +81,15 @@ fn causes() {
     let Basis::Limit(of) = &findings[0].basis else {
         panic!("{findings:?}");
     };
+    // By the kernel's documents (cgroup-v2.rst, freezer-subsystem.rst, ptrace(2)), and nothing of other causes.
+    assert_eq!(findings[0].action, "thaw the group; detach the debugger");
+    let advice = &findings[0].advice;
+    for word in ["freezer.state", "cgroup.freeze", "gdb"] {
+        assert!(advice.contains(word), "{advice}");
+    }
+    for word in ["CONT", "core"] {
+        assert!(!advice.contains(word), "{advice}");
+    }
     let values: Vec<&str> = of.settings.iter().map(|s| s.value.as_str()).collect();
     assert_eq!(
         values,
@@ -89,6 +98,22 @@ fn causes() {
             "2 of 4 threads by a debugger (ptrace), for 500 ms of 1.00 s",
         ]
     );
+}
+
+/// Check that of a core dump is said that it ends, where it goes to and what makes it smaller (core(5)); no signal ends it.
+#[test]
+fn core_dump() {
+    let mut m = Maker::new();
+    (10..13).for_each(|tid| add(&mut m, tid, StopCause::CoreDump, (200, 1000)));
+    let findings = found(&m.profile());
+    assert_eq!(findings[0].action, "wait until the core dump is written");
+    let advice = &findings[0].advice;
+    for word in ["core_pattern", "coredump_filter"] {
+        assert!(advice.contains(word), "{advice}");
+    }
+    for word in ["CONT", "thaw", "detach"] {
+        assert!(!advice.contains(word), "{advice}");
+    }
 }
 
 /// Check that a window has the finding by its own end.
