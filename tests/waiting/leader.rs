@@ -45,6 +45,8 @@ pub(crate) fn leader_has_ended(engine: Engine) {
         let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
         assert!(said.contains(&pid.to_string()), "{args:?}: {said}");
         assert!(!said.contains("zombie"), "{args:?}: {said}");
+        // It has ended: its state is Z.
+        assert!(!said.contains("main thread runs"), "{args:?}: {said}");
     }
     let tid = thread_ids(pid).into_keys().find(|tid| *tid != pid);
     let tid = tid.expect("it has threads").to_string();

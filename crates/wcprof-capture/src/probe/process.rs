@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use wcprof_types::{Mapping, Pid};
+use wcprof_types::{Mapping, Pid, StopCause};
 
 use super::{ProbeLine, Subject};
 use wcprof_host::counters::CephDaemon;
@@ -90,16 +90,29 @@ fn stopped(pid: Pid) -> ProbeLine {
     if causes.is_empty() {
         return line("none".into());
     }
+    let ends: Vec<&str> = causes.keys().map(|cause| end_of(*cause)).collect();
+    let ends = format!(
+        "a recording shows them as stopped, and nothing else, until they go on: {}",
+        ends.join(", ")
+    );
     let causes = causes.into_iter().map(|(cause, threads)| {
         let stopper = threads
             .stopper
             .map_or(String::new(), |who| format!(", {who}"));
         format!("{} of {n_threads} {}{stopper}", threads.n, cause.text())
     });
-    line(causes.collect::<Vec<_>>().join("; ")).limited(
-        "a recording shows them as stopped, and nothing else, until they go on: SIGCONT, a thawed group, a detached \
-         debugger",
-    )
+    line(causes.collect::<Vec<_>>().join("; ")).limited(ends)
+}
+
+/// What lets stopped threads go on.
+fn end_of(cause: StopCause) -> &'static str {
+    match cause {
+        StopCause::Signal => "SIGCONT",
+        StopCause::Freezer => "a thawed group",
+        StopCause::Debugger => "a detached debugger",
+        StopCause::CoreDump => "the end of the dump, with which the process ends",
+        StopCause::Other(_) => "unknown",
+    }
 }
 
 fn task_file(pid: Pid, name: &str) -> String {
@@ -146,7 +159,7 @@ fn syscall_line(file: &str, read: &io::Result<String>) -> ProbeLine {
     let line = |detail: String| line("syscall", "syscall of threads", detail);
     match read {
         Ok(text) => match parse_syscall(text) {
-            Some(SyscallState::Running) => line("readable; the main thread runs".into()),
+            Some(SyscallState::Running) => line("readable; the thread that was asked runs".into()),
             Some(SyscallState::Blocked { .. }) => {
                 line("readable: instruction and stack pointer of blocked threads".into())
             }
@@ -154,7 +167,7 @@ fn syscall_line(file: &str, read: &io::Result<String>) -> ProbeLine {
                 .missing("the procfs engines see no stacks; bpf does not need it"),
         },
         Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {
-            line("readable; the main thread has exited".into())
+            line("readable; the thread that was asked has exited".into())
         }
         Err(e) => line(format!("failed to read `{file}`: {e}")).missing(
             "the procfs engines do not work; bpf does not need it; another user's process needs \
