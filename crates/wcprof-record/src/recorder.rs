@@ -613,6 +613,9 @@ impl<S: TraceSink> Recorder<S> {
     /// The stack and wait of a tick, when it has them.
     fn place(&mut self, tick: &ThreadTick, stacks: &[u8]) -> Result<Option<Place>, TraceError> {
         let stack = match &tick.stack {
+            StackCopy::None | StackCopy::Torn if tick.stop == Some(StopCause::CoreDump) => {
+                return self.place_in_dump(tick);
+            }
             StackCopy::None | StackCopy::Unchanged | StackCopy::Torn => return Ok(None),
             StackCopy::Copied(copy) => {
                 let key = (tick.target, tick.tid);
@@ -639,6 +642,19 @@ impl<S: TraceSink> Recorder<S> {
             _ => None,
         };
         Ok(Some((Some(stack), wait)))
+    }
+
+    /// That of a thread whose process dumps core, where its stack was not read: it runs while it writes. It is the one that
+    /// was read before, since it does not come back from there.
+    fn place_in_dump(&mut self, tick: &ThreadTick) -> Result<Option<Place>, TraceError> {
+        let thread = self.threads.get(&(tick.target, tick.tid));
+        match thread.and_then(|thread| thread.ledger.dump_place()) {
+            Some(known) => Ok(Some(known)),
+            None => {
+                let wait = self.wait(tick.target, &Wait::default(), tick.stop)?;
+                Ok(Some((None, Some(wait))))
+            }
+        }
     }
 
     fn wait(

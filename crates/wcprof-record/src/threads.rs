@@ -2,7 +2,7 @@
 
 use wcprof_capture::{Since, StackCopy, ThreadTick};
 use wcprof_trace::model::{StackId, ThreadId, WaitId};
-use wcprof_types::Sched;
+use wcprof_types::{Sched, StopCause};
 
 use crate::need::Need;
 use crate::weights::{Ledger, Observation, Piece, TimerHit};
@@ -48,6 +48,7 @@ impl ThreadState {
                 // It may have waited since, but not before.
                 sched: Sched::Running,
                 stopped: false,
+                dumps: false,
                 switches: tick.counters.switches.wrapping_sub(1),
                 voluntary: tick.counters.voluntary.map(|_| 0),
                 run_ns: 0,
@@ -167,6 +168,7 @@ fn observation(tick: &ThreadTick, place: Option<Place>) -> Observation<Place> {
         time: tick.time,
         sched: tick.sched,
         stopped: tick.stop.is_some(),
+        dumps: tick.stop == Some(StopCause::CoreDump),
         switches: tick.counters.switches,
         voluntary: tick.counters.voluntary,
         run_ns: tick.counters.run_ns,

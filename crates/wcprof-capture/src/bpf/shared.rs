@@ -134,8 +134,9 @@ impl TaskRecord {
         let waits = |bit| self.state & bit != 0;
         let has = |flag| self.flags & flag != 0;
         match () {
+            // The thread that writes the dump also runs, but not the program, until it exits.
+            () if has(PF_DUMPCORE) && !self.is_exiting() => Some(StopCause::CoreDump),
             () if !self.is_blocked() => None,
-            () if has(PF_DUMPCORE) => Some(StopCause::CoreDump),
             () if has(PF_POSTCOREDUMP) && waits(TASK_UNINTERRUPTIBLE) => Some(StopCause::CoreDump),
             () if waits(TASK_FROZEN) || has(PF_FROZEN) => Some(StopCause::Freezer),
             () if waits(TASK_TRACED) => Some(StopCause::Debugger),

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
-use wcprof_types::{Pid, RED_ZONE, Sched, Tid, UserRegs};
+use wcprof_types::{Pid, RED_ZONE, Sched, StopCause, Tid, UserRegs};
 
 use super::queue_clock::QueueClock;
 use super::snapshot::{
@@ -81,7 +81,11 @@ impl BpfSnapshots {
 
     fn thread(&self, target: TargetId, task: &TaskRecord, stack: &Range<usize>) -> ThreadSnapshot {
         let kernel_side = task.is_kernel_worker();
-        let sched = if task.is_on_cpu() {
+        let stop = task.stop();
+        let sched = if stop == Some(StopCause::CoreDump) {
+            // Wherever the thread is that writes the dump: its program does not run.
+            Sched::Blocked
+        } else if task.is_on_cpu() {
             Sched::OnCpu
         } else if task.is_blocked() {
             Sched::Blocked
@@ -112,7 +116,7 @@ impl BpfSnapshots {
                 number: task.syscall(),
                 args: [task.di, task.si, task.dx],
             }),
-            stop: task.stop(),
+            stop,
             regs,
             stack: match (task.is_torn(), stack.is_empty()) {
                 (true, _) => SnapshotStack::Torn,

@@ -86,6 +86,8 @@ struct Files {
     freezer: Option<Arc<str>>,
     /// It was blocked when it was last looked at.
     last: Option<BlockedLook>,
+    /// It writes its process's core dump, and may run for that: the program does not.
+    dumps: bool,
 }
 
 /// What was seen of a blocked thread.
@@ -157,6 +159,7 @@ impl ProcfsSnapshots {
             },
             freezer: freezer_group(pid, tid).map(Arc::from),
             last: None,
+            dumps: false,
         }))
     }
 
@@ -295,9 +298,9 @@ impl Files {
             target: self.target,
             tid,
             time,
-            sched: match self.last {
-                Some(_) => Sched::Blocked,
-                None => Sched::Running,
+            sched: match self.last.is_some() || self.dumps {
+                true => Sched::Blocked,
+                false => Sched::Running,
             },
             counters: ThreadCounters {
                 switches: counters.n_runs,
@@ -310,7 +313,10 @@ impl Files {
             // Those of a worker are of the system call that made it.
             regs: last.map(|last| last.regs),
             syscall: last.map(|last| last.syscall),
-            stop: self.last.and_then(|last| last.stop),
+            stop: match self.last {
+                Some(last) => last.stop,
+                None => self.dumps.then_some(StopCause::CoreDump),
+            },
             stack: SnapshotStack::None,
             kernel: 0..0,
             info: ThreadInfo {
@@ -376,6 +382,8 @@ impl Files {
             return Ok(false);
         };
         let freezer = || freezers.of(self.freezer.as_ref());
+        let stop = stop_cause(thread, (state, flags), false, freezer);
+        self.dumps = stop == Some(StopCause::CoreDump);
         self.last = match syscall {
             SyscallState::Running => None,
             SyscallState::Blocked { number, args, regs } => Some(BlockedLook {
@@ -383,7 +391,7 @@ impl Files {
                 state,
                 syscall: InSyscall { number, args },
                 regs,
-                stop: stop_cause(thread, (state, flags), false, freezer),
+                stop,
             }),
         };
         // One that has ended shows its counters until its process is waited for: a main thread, as long as others run.

@@ -11,6 +11,8 @@ use super::{cgroups, list_threads, parse_status, parse_task_state, read_file};
 /// `PF_*` flags of `stat` (`include/linux/sched.h`): waits until a core dump is written, and writes it.
 const PF_POSTCOREDUMP: u32 = 0x8;
 const PF_DUMPCORE: u32 = 0x200;
+/// Exits.
+const PF_EXITING: u32 = 0x4;
 /// The thread is in the refrigerator of the freezer; before Linux 6.1.
 const PF_FROZEN: u32 = 0x1_0000;
 
@@ -71,8 +73,9 @@ impl StoppedTask<'_> {
         slept: bool,
         freezer: impl FnOnce() -> Freezer,
     ) -> Option<StopCause> {
-        let dumps = flags & PF_DUMPCORE != 0;
-        if (dumps && state != 'R') || (flags & PF_POSTCOREDUMP != 0 && matches!(state, 'I' | 'D')) {
+        // The thread that writes the dump also runs, but not the program, until it exits.
+        let dumps = flags & (PF_DUMPCORE | PF_EXITING) == PF_DUMPCORE;
+        if dumps || (flags & PF_POSTCOREDUMP != 0 && matches!(state, 'I' | 'D')) {
             return Some(StopCause::CoreDump);
         }
         let is_frozen = match state {
@@ -261,7 +264,8 @@ mod tests {
         assert_eq!(cause(('D', PF_FROZEN), false, &[]), freezer);
         let dump = Some(StopCause::CoreDump);
         assert_eq!(cause(('D', PF_DUMPCORE), false, &[]), dump);
-        assert_eq!(cause(('R', PF_DUMPCORE), false, &[]), None);
+        assert_eq!(cause(('R', PF_DUMPCORE), false, &[]), dump);
+        assert_eq!(cause(('R', PF_DUMPCORE | PF_EXITING), false, &[]), None);
         assert_eq!(cause(('I', PF_POSTCOREDUMP), false, &[]), dump);
     }
 

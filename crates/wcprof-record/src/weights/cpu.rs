@@ -49,6 +49,11 @@ impl<K: Copy> CpuAccount<K> {
             .map(|hit| hit.place)
     }
 
+    /// Counts run time that is no CPU time of the program.
+    pub(crate) fn leave_out(&mut self, run: u64) {
+        self.total += run;
+    }
+
     /// Adds `run` ns of a guest's run time that lie in `start..end` as far as there is room: no sample tells more of it.
     pub(crate) fn add_guest(
         &mut self,

@@ -96,6 +96,11 @@ impl<K: Copy> Ledger<K> {
         self.cpu.total()
     }
 
+    /// Where it was when it was last seen while its process dumped core.
+    pub(crate) fn dump_place(&self) -> Option<K> {
+        self.last.place.filter(|_| self.last.dumps)
+    }
+
     /// Every place that it remembers, some of them twice.
     pub(crate) fn places(&self) -> impl Iterator<Item = K> + '_ {
         let own = [
@@ -142,7 +147,12 @@ impl<K: Copy> Ledger<K> {
             true => self.still + wall,
             false => 0,
         };
-        self.settle_counters(&interval, hits, out);
+        if interval.dumps() {
+            // The thread that writes the dump runs in the kernel: its process is stopped all the same.
+            self.cpu.leave_out(interval.run);
+        } else {
+            self.settle_counters(&interval, hits, out);
+        }
         match now.sched {
             Sched::Blocked => self.seen_blocked(&interval, out),
             Sched::OnCpu => self.seen_on_cpu(out),
@@ -237,14 +247,17 @@ impl<K: Copy> Ledger<K> {
         self.surely_queued = false;
         let was_blocked = prev.sched == Sched::Blocked;
         // The freezer of version 1 stops a sleeper without waking it.
-        let same_wait = was_blocked && interval.same && prev.stopped == now.stopped;
-        if now.place.or(prev.place.filter(|_| same_wait)).is_none() {
+        let is_same = interval.same || interval.dumps();
+        let same_wait = was_blocked && is_same && prev.stopped == now.stopped;
+        let known = prev.place.filter(|_| same_wait);
+        // A repeated copy of the same stack may be longer than the first.
+        let place = now.place.or(known);
+        if place.is_none() {
             // Its stack could not be read: the time waits for an observation that has one.
             return;
         }
         if same_wait {
-            // A repeated copy of the same stack may be longer than the first.
-            self.give_blocked(rest, now.place.or(prev.place), now.n_ticks, out);
+            self.give_blocked(rest, place, now.n_ticks, out);
         } else {
             // What was carried into the interval belongs to the wait before; of the interval
             // itself each end seen blocked gets half, since a sleep that straddles a tick lies
@@ -395,6 +408,11 @@ struct Interval<K> {
 impl<K: Copy> Interval<K> {
     fn wall(&self) -> u64 {
         self.now.time.saturating_sub(self.prev.time)
+    }
+
+    /// Whether the kernel wrote the process's core dump all the time.
+    fn dumps(&self) -> bool {
+        self.prev.dumps && self.now.dumps
     }
 
     /// Whether it shows neither a switch nor run time, and no wait.

@@ -11,6 +11,8 @@ pub(crate) struct Observation<K> {
     pub(crate) sched: Sched,
     /// Somebody keeps it from running; it is blocked then.
     pub(crate) stopped: bool,
+    /// The kernel writes its process's core dump meanwhile: what it runs is no work of the program.
+    pub(crate) dumps: bool,
     /// A count that changes whenever the thread is switched out (or in): equal counts in two
     /// blocked observations prove that it did not run in between.
     pub(crate) switches: u64,

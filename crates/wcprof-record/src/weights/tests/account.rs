@@ -232,6 +232,7 @@ fn blocked(time: u64, switches: u64) -> Observation<u32> {
         time,
         sched: Sched::Blocked,
         stopped: false,
+        dumps: false,
         switches,
         voluntary: Some(switches),
         run_ns: 0,
@@ -289,6 +290,48 @@ fn stopped_for_a_while() {
             assert_eq!(by.values().sum::<u64>(), 2990 * MS, "{by:?}");
         }
     }
+}
+
+/// Check that a thread which writes a core dump, and so runs and is switched, is stopped in all of that, whose run time and
+/// samples are none of the program's; and that the run time is no other thread's either.
+#[test]
+fn dumps() {
+    let seen = |i: u64, run, dumps: bool| Observation {
+        stopped: dumps,
+        dumps,
+        sched: if dumps {
+            Sched::Blocked
+        } else {
+            Sched::Running
+        },
+        run_ns: run * MS,
+        delay_ns: i * MS,
+        place: dumps.then_some(9),
+        ..blocked(i * 10 * MS, i)
+    };
+    let mut pieces = Vec::new();
+    let mut ledger = Ledger::new(seen(0, 0, false));
+    for i in 1..=100 {
+        ledger.observe(seen(i, i * 9, false), &[], &mut pieces);
+    }
+    for i in 101..=200 {
+        let hit = TimerHit {
+            time: i * 10 * MS - 1,
+            place: 5,
+            state: ThreadState::OnCpu,
+        };
+        ledger.observe(seen(i, 900 + (i - 100) * 8, true), &[hit], &mut pieces);
+    }
+    assert_eq!(ledger.run_ns(), 1700 * MS);
+    ledger.finish(&mut pieces);
+    let by = weights(&pieces);
+    let stopped = by[&(ThreadState::Blocked, Some(9))];
+    assert!((990 * MS..=1010 * MS).contains(&stopped), "{by:?}");
+    let on_cpu = by
+        .iter()
+        .filter(|((state, _), _)| *state == ThreadState::OnCpu);
+    assert!(on_cpu.map(|(_, ns)| ns).sum::<u64>() <= 910 * MS, "{by:?}");
+    assert_eq!(by.values().sum::<u64>(), 2000 * MS, "{by:?}");
 }
 
 /// Check that a sleeper that is stopped without being woken is divided at the tick, half and half.

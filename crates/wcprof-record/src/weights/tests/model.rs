@@ -153,6 +153,7 @@ impl Model {
             time,
             sched,
             stopped: false,
+            dumps: false,
             switches: match view {
                 View::Blurred => now.n_runs,
                 _ => now.switches,
