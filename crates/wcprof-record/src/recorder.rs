@@ -598,6 +598,8 @@ impl<S: TraceSink> Recorder<S> {
         if let Some(thread) = self.threads.get_mut(&(tick.target, tick.tid)) {
             let place = match tick.stack {
                 StackCopy::Unchanged => thread.place,
+                // It runs while it writes a core dump, and does not come back from where it was.
+                StackCopy::None | StackCopy::Torn => place.map(|own| thread.dumps_at(own)),
                 _ => place,
             };
             let run = thread.observe(tick, place, &mut self.pieces);
@@ -614,7 +616,8 @@ impl<S: TraceSink> Recorder<S> {
     fn place(&mut self, tick: &ThreadTick, stacks: &[u8]) -> Result<Option<Place>, TraceError> {
         let stack = match &tick.stack {
             StackCopy::None | StackCopy::Torn if tick.stop == Some(StopCause::CoreDump) => {
-                return self.place_in_dump(tick);
+                let wait = self.wait(tick.target, &Wait::default(), tick.stop)?;
+                return Ok(Some((None, Some(wait))));
             }
             StackCopy::None | StackCopy::Unchanged | StackCopy::Torn => return Ok(None),
             StackCopy::Copied(copy) => {
@@ -642,19 +645,6 @@ impl<S: TraceSink> Recorder<S> {
             _ => None,
         };
         Ok(Some((Some(stack), wait)))
-    }
-
-    /// That of a thread whose process dumps core, where its stack was not read: it runs while it writes. It is the one that
-    /// was read before, since it does not come back from there.
-    fn place_in_dump(&mut self, tick: &ThreadTick) -> Result<Option<Place>, TraceError> {
-        let thread = self.threads.get(&(tick.target, tick.tid));
-        match thread.and_then(|thread| thread.ledger.dump_place()) {
-            Some(known) => Ok(Some(known)),
-            None => {
-                let wait = self.wait(tick.target, &Wait::default(), tick.stop)?;
-                Ok(Some((None, Some(wait))))
-            }
-        }
     }
 
     fn wait(

@@ -139,6 +139,11 @@ impl ThreadState {
             .map(|(_, place)| place)
     }
 
+    /// Where it writes a core dump, if that was seen before; else `own`.
+    pub(crate) fn dumps_at(&self, own: Place) -> Place {
+        self.ledger.dump_place().unwrap_or(own)
+    }
+
     /// Every place that it remembers.
     pub(crate) fn places(&self) -> impl Iterator<Item = Place> + '_ {
         let hits = self.hits.iter().map(|hit| hit.place);
