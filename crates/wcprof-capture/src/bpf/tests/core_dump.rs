@@ -21,11 +21,14 @@ const PF_DUMPCORE: u32 = 0x200;
 /// No test: dumps core when a line comes.
 #[test]
 fn victim() {
-    let Some(size) = env::var(VICTIM).ok().and_then(|mib| mib.parse().ok()) else {
+    let Some(size) = env::var(VICTIM)
+        .ok()
+        .and_then(|mib| mib.parse::<usize>().ok())
+    else {
         return;
     };
     setrlimit(Resource::RLIMIT_CORE, RLIM_INFINITY, RLIM_INFINITY).unwrap();
-    let memory: Vec<u8> = (0..size << 20_usize).map(|at| at as u8).collect();
+    let memory: Vec<u8> = (0..size << 20).map(|at| at as u8).collect();
     thread::spawn(thread::park);
     std::io::stdin().read_line(&mut String::new()).unwrap();
     assert_eq!(memory.len(), size << 20);
