@@ -18,6 +18,16 @@ pub fn direct_call_target(bytes_before: &[u8], return_address: u64) -> Option<u6
     Some(return_address.wrapping_add_signed(i64::from(displacement)))
 }
 
+/// Where the pointer is that the call before `return_address` went by, when it lies beside the code (`ff 15 rel32`): an entry of
+/// the global offset table.
+pub(crate) fn called_pointer(bytes_before: &[u8], return_address: u64) -> Option<u64> {
+    let Some(&[0xff, 0x15, a, b, c, d]) = bytes_before.last_chunk::<6>() else {
+        return None;
+    };
+    let displacement = i32::from_le_bytes([a, b, c, d]);
+    Some(return_address.wrapping_add_signed(i64::from(displacement)))
+}
+
 fn direct_displacement(bytes: &[u8]) -> Option<i32> {
     match bytes.last_chunk::<5>() {
         Some(&[0xe8, a, b, c, d]) => Some(i32::from_le_bytes([a, b, c, d])),

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use wcprof_types::{Avma, FrameAddress, ScratchRegs, StackEnd};
 
-use crate::call::{CALL_LOOKBEHIND, direct_call_target, is_preceded_by_call};
+use crate::call::{CALL_LOOKBEHIND, called_pointer, direct_call_target, is_preceded_by_call};
 use crate::memory::{StackMemory, TextMemory, bytes_before, is_called};
 use crate::row::{Cursor, Fault, Rbx, is_leaf, raw};
 use crate::unwinder::{Step, Unwinder};
@@ -407,7 +407,14 @@ impl Unwinder {
         if !is_preceded_by_call(before) {
             return None;
         }
-        let Some(target) = direct_call_target(before, return_address.0).map(Avma) else {
+        let by_pointer = || {
+            let mut pointer = [0; 8];
+            let at = called_pointer(before, return_address.0)?;
+            let is_read = text.read_text(Avma(at), &mut pointer);
+            is_read.then(|| u64::from_le_bytes(pointer))
+        };
+        let target = direct_call_target(before, return_address.0).or_else(by_pointer);
+        let Some(target) = target.map(Avma) else {
             return Some(Evidence::Possible);
         };
         if Some(target) == function {
