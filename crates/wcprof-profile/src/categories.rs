@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use wcprof_trace::FastState;
 use wcprof_types::StackEnd;
 
-use crate::functions::KERNEL;
+use crate::model::KERNEL;
 use crate::model::{Function, FunctionId, Profile, Row, State};
 use crate::places::is_runtime;
 use crate::rules::Categories;

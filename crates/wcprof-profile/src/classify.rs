@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use globset::GlobSet;
 use wcprof_types::{StackEnd, ThreadState, Wait};
 
-use crate::functions::KERNEL;
+use crate::model::KERNEL;
 use crate::model::{Function, FunctionId, ProfileStackId, Reason, State};
 use crate::places::{is_runtime, is_scheduler};
 use crate::rules::{Mark, OfStack, Rules, StateRule};

@@ -9,11 +9,8 @@ use wcprof_trace::model::{
 };
 use wcprof_types::TimeNs;
 
-use crate::model::{Detail, Function, FunctionId, Source};
+use crate::model::{Detail, Function, FunctionId, KERNEL, Source};
 use crate::processes::images;
-
-/// The module name of kernel places.
-pub const KERNEL: &str = "[kernel]";
 
 /// The functions of a trace's frames, each once.
 #[derive(Debug)]

@@ -57,10 +57,10 @@ pub use cores::{ClassCores, Cores, CoresRatio, PoolCores, ProcessCores, cores};
 pub use counters::ProcessCounters;
 pub use filter::{FilterError, FunctionFilter, ThreadFilter, globs, keep_threads};
 pub use fleet::{Figure, Fleet, Member, fleets};
-pub use functions::KERNEL;
 pub use guests::{VmExits, vm_exits};
 pub use label::{Label, file_text};
 pub use locks::LockTimes;
+pub use model::KERNEL;
 pub use name_set::NameSet;
 pub use operations::{
     Cost, Counted, OperationKind, PerOperation, PoolCost, WorkCost, counted_by_class,

@@ -13,6 +13,9 @@ use crate::counters::ProcessCounters;
 use crate::precision::Estimator;
 pub use crate::slices::{MAX_SLICES, Slices, TimeAxis};
 
+/// The module name of kernel places.
+pub const KERNEL: &str = "[kernel]";
+
 /// What a thread did, as shown to a reader: the kernel's state refined by stack, wait and rules.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

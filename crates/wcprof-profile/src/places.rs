@@ -10,7 +10,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 
-use crate::functions::KERNEL;
+use crate::model::KERNEL;
 use crate::model::{Function, FunctionId};
 
 /// Samples of work that show which functions work.

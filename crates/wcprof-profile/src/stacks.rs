@@ -7,7 +7,8 @@ use wcprof_trace::FastState;
 use wcprof_trace::model::StackId;
 use wcprof_types::{StackEnd, TimeNs};
 
-use crate::functions::{Functions, KERNEL};
+use crate::functions::Functions;
+use crate::model::KERNEL;
 use crate::model::{Function, FunctionId, ProfileStack, ProfileStackId};
 
 /// Most functions kept of one stack. Recorded stacks are far shorter; this bounds what a forged

@@ -15,7 +15,7 @@ use wcprof_types::FdKind;
 pub(crate) use self::patterns::Mark;
 use self::patterns::{PatternTexts, Patterns};
 use crate::NameSet;
-use crate::functions::KERNEL;
+use crate::model::KERNEL;
 use crate::model::State;
 
 /// A rules file that is not valid.
