@@ -44,8 +44,9 @@ pub(crate) fn code_without_a_file(engine: Engine) {
         let lines = thread.lines.iter();
         let right = lines.filter(|line| line.frames.windows(3).any(is_right));
         let right: u64 = right.map(|line| line.weight).sum();
+        // The first copy of a stack may be too short.
         assert!(
-            right as f64 > 0.99 * thread.total() as f64,
+            right as f64 > 0.95 * thread.total() as f64,
             "{}",
             thread.show()
         );

@@ -47,7 +47,7 @@ wcprof_testkit::engine_tests! {
         odd::vfork: "Check the stack of a thread in vfork, whose return address is in a register.",
         odd::moved_text: "Check names and stacks of a program that has moved its code to memory of no file.",
         odd::no_cfi: "Check that a stack which call frame information leaves is truncated, though rbp is 0.",
-        odd::fiber: "Check that the stack of a fiber begins where Boost.Context begins it.",
+        odd::fiber: "Check that the stack of a fiber begins where Boost.Context or makecontext begins it.",
         odd::trampoline: "Check that a stack goes on below a trampoline of CPython's.",
         odd::frame_by_rbx: "Check stacks of functions whose frame is in rbx.",
         odd::queued: "Check stacks of threads that are queued in assembler, and below much stack.",

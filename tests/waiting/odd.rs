@@ -84,16 +84,27 @@ pub(crate) fn no_cfi(engine: Engine) {
     assert!(share.is_some_and(is_right), "{screen}");
 }
 
-/// A fiber's stack begins where Boost.Context begins it.
+/// A fiber's stack begins where Boost.Context or the C library begins it.
 pub(crate) fn fiber(engine: Engine) {
     for variant in Variant::BOTH {
         let target = RemoteProcess::start(&fixture("fiber.c", variant));
         let recording = Attach::new(engine, target.pid()).seconds(1.5).run();
         recording.assert_sound(engine);
-        let thread = recording.folded().thread("f-wait").states(&["[blocked]"]);
-        let whole = thread.chain(&["begin_fiber", "fiber_main", "wait_below"]);
-        assert!(whole.share_of(&thread) > 0.999, "{}", thread.show());
-        assert_eq!(thread.chain(&["[truncated: no unwind info]"]).total(), 0);
+        for (name, chain) in [
+            ("f-wait", &["begin_fiber", "fiber_main", "wait_below"][..]),
+            ("u-wait", &["context_main", "wait_below"]),
+        ] {
+            let thread = recording.folded().thread(name).states(&["[blocked]"]);
+            let whole = thread.chain(chain);
+            assert!(whole.share_of(&thread) > 0.999, "{}", thread.show());
+            let is_cut = |frame: &String| frame.starts_with("[truncated");
+            let lines = thread.lines.iter();
+            assert!(
+                !lines.flat_map(|line| &line.frames).any(is_cut),
+                "{}",
+                thread.show()
+            );
+        }
     }
 }
 
