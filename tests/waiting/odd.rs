@@ -74,13 +74,14 @@ pub(crate) fn no_cfi(engine: Engine) {
     ] {
         let thread = folded.thread(name).unhindered().with_stack();
         let found = thread.chain(chain);
-        assert!(found.share_of(&thread) > 0.98, "{}", thread.show());
+        // The first copy of a stack may be too short.
+        assert!(found.share_of(&thread) > 0.95, "{}", thread.show());
     }
     // One thread of four, with the one that serves the test.
     let screen = recording.report(&[]);
     let share = screen.split_once(" % truncated (no unwind info)");
     let share = share.and_then(|(before, _)| before.rsplit([' ', '\n']).next()?.parse().ok());
-    let is_right = |share: f64| (20.0..32.0).contains(&share);
+    let is_right = |share: f64| (15.0..40.0).contains(&share);
     assert!(share.is_some_and(is_right), "{screen}");
 }
 
