@@ -287,9 +287,7 @@ fn assert_known(folded: &Folded, known: &[Known], names: Names, engine: Engine) 
 
 /// Lines whose stacks are whole.
 fn with_root(folded: &Folded) -> Folded {
-    let is_cut = |frame: &String| frame.starts_with("[truncated");
-    let lines = folded.lines.iter();
-    let whole = lines.filter(|line| !line.frames.iter().any(is_cut));
+    let whole = folded.lines.iter().filter(|line| !line.is_truncated());
     Folded {
         lines: whole.cloned().collect(),
     }

@@ -9,6 +9,8 @@ use wcprof_testkit::{
     wait_until,
 };
 
+use crate::waits::assert_whole;
+
 /// The thread's return address is in a register while it waits.
 pub(crate) fn vfork(engine: Engine) {
     for variant in Variant::BOTH {
@@ -98,13 +100,7 @@ pub(crate) fn fiber(engine: Engine) {
             let thread = recording.folded().thread(name).states(&["[blocked]"]);
             let whole = thread.chain(chain);
             assert!(whole.share_of(&thread) > 0.999, "{}", thread.show());
-            let is_cut = |frame: &String| frame.starts_with("[truncated");
-            let lines = thread.lines.iter();
-            assert!(
-                !lines.flat_map(|line| &line.frames).any(is_cut),
-                "{}",
-                thread.show()
-            );
+            assert_whole(&thread);
         }
     }
 }

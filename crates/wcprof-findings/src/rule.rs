@@ -114,7 +114,7 @@ pub struct StopText {
     pub cause: String,
     /// What to do, in a few words; those of all causes that were seen follow each other.
     pub action: String,
-    /// The same, in full.
+    /// What to do, in full.
     pub advice: String,
 }
 

@@ -489,7 +489,7 @@ impl Profile {
         }
     }
 
-    /// Who stops a thread in a row of [`State::Stopped`]; a signal where nothing else is known.
+    /// The cause that stops a thread in a row of [`State::Stopped`]; a signal where nothing else is known.
     pub fn stop_cause(&self, row: &Row) -> StopCause {
         let wait = row.wait.and_then(|wait| self.waits.get(wait as usize));
         wait.and_then(|wait| wait.stop).unwrap_or(StopCause::Signal)

@@ -22,7 +22,7 @@ pub(crate) struct Image {
     pub(crate) end: Avma,
     /// The lowest mapping that is of the file.
     pub(crate) first: Mapping,
-    /// The one that tells the load bias: of its code, else the last one, since the first may begin with a page that two
+    /// The mapping that tells the load bias: that of the code, else the last one, since the first may begin with a page that two
     /// segments share.
     pub(crate) located: Mapping,
     pub(crate) code: Text,

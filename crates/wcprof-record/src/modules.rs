@@ -427,7 +427,7 @@ impl Modules {
             Ok(code) => (Ok(code), false),
             // It is said where stacks end there.
             Err(_) if image.first.path == RETURN_PROBES => (Err(StackEnd::ReturnProbe), false),
-            // It is code of a runtime, as that in memory of no file.
+            // The file holds code of a runtime, as memory of no file does.
             Err(Unread {
                 end: end @ StackEnd::NotInModule,
                 ..
@@ -649,7 +649,7 @@ mod tests {
         for _ in 0..2 {
             modules.update(0, &maps, &mut unwinder, &mut shared, |_, _| ModuleId(0));
             assert_eq!(modules.known.len(), MAX_IMAGES);
-            // There is no ELF file where the vdso is said to be.
+            // No ELF file is where the vdso is said to be.
             assert_eq!(modules.ids.len(), MAX_IMAGES - 1);
             let largest = 100_000 * 0x1000;
             assert!(modules.known.contains_key(&largest));

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use wcprof_trace::model::{FrameId, ProcessId};
 use wcprof_types::Avma;
 
-/// Whose the frames outside of every module are, and where: an address can mean different code in two processes.
+/// Frames outside of every module: whose and where each is, since an address can mean different code in two processes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct UnmappedFrames(HashMap<FrameId, Place>);
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Place {
     owner: Option<ProcessId>,
-    /// Where it was when it was first seen.
+    /// Where the frame was when its first stack had it.
     code: Option<CodePlace>,
 }
 

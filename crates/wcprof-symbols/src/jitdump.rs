@@ -42,7 +42,7 @@ const CODE_CLOSE: u32 = 3;
 /// Why a jitdump gives no names.
 #[derive(Debug, Error)]
 pub enum JitdumpError {
-    /// It ends before its header does.
+    /// The file ends before its header does.
     #[error(
         "it has no header yet: its runtime writes it through a buffer, and a recording that ends later finds more"
     )]

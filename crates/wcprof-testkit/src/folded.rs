@@ -15,6 +15,14 @@ pub struct Line {
     pub weight: u64,
 }
 
+impl Line {
+    /// Whether the callers of its outermost function are not known.
+    pub fn is_truncated(&self) -> bool {
+        let mut frames = self.frames.iter();
+        frames.any(|frame| frame.starts_with("[truncated"))
+    }
+}
+
 /// A folded profile, or a part of one.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Folded {

@@ -82,11 +82,11 @@ struct Files {
     /// When its name is to be read next, and how long after that again.
     name_due: u64,
     name_wait: u64,
-    /// Its control group (version 1) that can stop it without waking it.
+    /// The thread's control group (version 1) that can stop a sleeper without waking it.
     freezer: Option<Arc<str>>,
     /// It was blocked when it was last looked at.
     last: Option<BlockedLook>,
-    /// It writes its process's core dump, and may run for that: the program does not.
+    /// The thread writes its process's core dump, and may run for that: the program does not.
     dumps: bool,
 }
 
@@ -353,7 +353,7 @@ impl Files {
             return Ok(false);
         };
         let stop = match (last.state, state) {
-            // It may have been frozen only after the last look, or thawed: the letter is that of a wait for a disk, too.
+            // A thread may have been frozen only after the last look, or thawed: the letter is that of a wait for a disk, too.
             (before, 'D') => {
                 let slept = before == 'S' || last.stop == Some(StopCause::Freezer);
                 let freezer = || freezers.of(self.freezer.as_ref());

@@ -32,9 +32,9 @@ const MAX_THREADS: usize = 4096;
 pub enum Freezer {
     /// Nothing; also where nothing is known.
     Thawed,
-    /// It freezes the group's threads, and some are not frozen yet.
+    /// The group's threads are being frozen, and some are not frozen yet.
     Freezing,
-    /// All of them are frozen.
+    /// The group's threads are all frozen.
     Frozen,
 }
 
@@ -96,7 +96,7 @@ impl StoppedTask<'_> {
         is_frozen.then_some(StopCause::Freezer)
     }
 
-    /// The same, by what its files say of the freezer, of a thread of which nothing was known before.
+    /// What stops a thread of which nothing was known before; its files tell what the freezer does.
     pub(crate) fn cause_now(self, state: (char, u32)) -> Option<StopCause> {
         self.cause(state, false, || self.freezer())
     }

@@ -372,15 +372,13 @@ fn io_limit() {
         Count::host_pressure("io"),
         Count::block_wait(worker.pid),
     ];
-    let (
-        Work {
-            done,
-            passed,
-            detail,
-        },
-        added,
-    ) = added(&mut worker, &counts);
-    let [bytes, writes, outer_us, inner_us, host_us, delay_ns] = added;
+    let (work, [bytes, writes, outer_us, inner_us, host_us, delay_ns]) =
+        added(&mut worker, &counts);
+    let Work {
+        done,
+        passed,
+        detail,
+    } = work;
     assert_eq!((bytes, writes), (WRITTEN, WRITTEN / BLOCK as u64));
     let limit = outer.of(&detail).io_limits[DISK.1];
     assert_eq!((limit.write_bytes, limit.writes), (Some(MIB), None));
@@ -417,15 +415,12 @@ fn memory_high() {
         Count::pressure(&group, "io"),
         Count::host_pressure("memory"),
     ];
-    let (
-        Work {
-            done,
-            passed,
-            detail,
-        },
-        added,
-    ) = added(&mut worker, &counts);
-    let [n_high, group_us, io_us, host_us] = added;
+    let (work, [n_high, group_us, io_us, host_us]) = added(&mut worker, &counts);
+    let Work {
+        done,
+        passed,
+        detail,
+    } = work;
     assert!(n_high > 0);
     assert_eq!(group.of(&detail).memory_high, Some(16 * MIB));
     assert_stall("group", group_us * 1000, done.blocked(), passed);
@@ -461,15 +456,12 @@ fn threaded() {
         Count::pressure(&vcpu, "cpu"),
         Count::host_pressure("cpu"),
     ];
-    let (
-        Work {
-            done,
-            passed,
-            detail,
-        },
-        added,
-    ) = added(&mut worker, &counts);
-    let [periods, throttled, throttled_us, cpu_us, _] = added;
+    let (work, [periods, throttled, throttled_us, cpu_us, _]) = added(&mut worker, &counts);
+    let Work {
+        done,
+        passed,
+        detail,
+    } = work;
     // Twenty quotas are used up, of which the first may be part of a period.
     assert!(throttled >= BURNED.as_millis() as u64 / 20 - 2 && throttled <= periods);
     assert_stall("throttled", throttled_us * 1000, done.delay, passed);
