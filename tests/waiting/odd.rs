@@ -96,11 +96,20 @@ pub(crate) fn fiber(engine: Engine) {
         for (name, chain) in [
             ("f-wait", &["begin_fiber", "fiber_main", "wait_below"][..]),
             ("u-wait", &["context_main", "wait_below"]),
+            (
+                "o-wait",
+                &["o_thread", "outer_main", "on_stack", "inner_wait"],
+            ),
         ] {
             let thread = recording.folded().thread(name).states(&["[blocked]"]);
             let whole = thread.chain(chain);
             assert!(whole.share_of(&thread) > 0.999, "{}", thread.show());
             assert_whole(&thread);
+        }
+        if engine.sees_running() {
+            let thread = recording.folded().thread("o-spin").with_stack();
+            let whole = thread.chain(&["o_thread", "outer_main", "on_stack", "inner_spin"]);
+            assert!(whole.share_of(&thread) > 0.99, "{}", thread.show());
         }
     }
 }

@@ -3,8 +3,12 @@
 /// Components of a scoped name that are shown.
 const COMPONENTS: usize = 2;
 
-/// `OSD::ShardedOpWQ::_process(unsigned int, ...)` is `ShardedOpWQ::_process`.
+/// `OSD::ShardedOpWQ::_process(unsigned int, ...)` is `ShardedOpWQ::_process`, and Go's `example.org/a/store.(*Disk).Sync` is
+/// `store.(*Disk).Sync`.
 pub(crate) fn short(name: &str) -> String {
+    if let Some(name) = without_import_path(name) {
+        return name.to_owned();
+    }
     let mut out = String::new();
     let mut depth = 0_usize;
     let mut rest = name;
@@ -36,6 +40,21 @@ pub(crate) fn short(name: &str) -> String {
     }
 }
 
+/// A function of Go without the folders of its package; `None` for those of other languages. Receivers stay: Go's
+/// function literals have no other name than the method that they are in.
+fn without_import_path(name: &str) -> Option<&str> {
+    let end = name.find('[').unwrap_or(name.len());
+    let start = name[..end].rfind('/').map_or(0, |at| at + 1);
+    let (package, _) = name[start..end].split_once('.')?;
+    let is_word = |name: &str| {
+        let is_part = |b: u8| b.is_ascii_alphanumeric() || b"_-%".contains(&b);
+        name.bytes().all(is_part)
+    };
+    let is_go = start > 0 || name[..end].contains(".(*");
+    let other = [' ', ':', '~', '<'];
+    (is_go && is_word(package) && !name[..end].contains(other)).then(|| &name[start..])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,6 +81,15 @@ mod tests {
             ("Context::operator()(int)", "Context::operator()"),
             ("ceph-osd+0x602c60", "ceph-osd+0x602c60"),
             ("<std::thread::Thread>::park", "park"),
+            ("example.org/a/store.(*Disk).Sync", "store.(*Disk).Sync"),
+            ("main.(*Pool).run.func1", "main.(*Pool).run.func1"),
+            ("runtime/internal/syscall.Syscall6", "syscall.Syscall6"),
+            ("runtime.futex", "runtime.futex"),
+            (
+                "a/b.Map[go.shape.int,x/y.z].Get",
+                "b.Map[go.shape.int,x/y.z].Get",
+            ),
+            ("JS:*alpha /srv/threads.cjs:3:7", "/srv/threads.cjs:3:7"),
             ("", ""),
         ] {
             assert_eq!(short(name), expected);

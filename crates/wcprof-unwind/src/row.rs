@@ -179,10 +179,8 @@ impl Row {
     pub fn may_need_rbx(&self, code: &ModuleCode) -> bool {
         /// Of expressions (DWARF 5, section 7.7.1): `DW_OP_breg3` and `DW_OP_bregx`.
         const NAMES_RBX: [u8; 2] = [0x73, 0x92];
-        let data = self.data(code);
         let names_it = |expression: &UnwindExpression<usize>| {
-            let end = expression.offset.saturating_add(expression.length);
-            let bytes = data.get(expression.offset..end).unwrap_or_default();
+            let bytes = self.bytes(expression, code);
             bytes.iter().any(|byte| NAMES_RBX.contains(byte))
         };
         let cfa_needs_it = match &self.cfa {
@@ -196,6 +194,21 @@ impl Row {
                 RegisterRule::Expression(e) | RegisterRule::ValExpression(e) => names_it(e),
                 _ => false,
             })
+    }
+
+    /// Whether the CFA is in memory: an expression with `DW_OP_deref` (DWARF 5, section 7.7.1), or with a byte like it.
+    pub fn loads_cfa(&self, code: &ModuleCode) -> bool {
+        const DEREF: u8 = 0x06;
+        match &self.cfa {
+            CfaRule::RegisterAndOffset { .. } => false,
+            CfaRule::Expression(expression) => self.bytes(expression, code).contains(&DEREF),
+        }
+    }
+
+    fn bytes<'c>(&self, expression: &UnwindExpression<usize>, code: &'c ModuleCode) -> &'c [u8] {
+        let end = expression.offset.saturating_add(expression.length);
+        let bytes = self.data(code).get(expression.offset..end);
+        bytes.unwrap_or_default()
     }
 
     /// The section that its expressions are in.

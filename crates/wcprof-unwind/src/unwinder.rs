@@ -67,6 +67,8 @@ pub(crate) enum Step {
         scratch: bool,
         /// Its caller can depend on `rbx`.
         bx: bool,
+        /// Its CFA is read from memory, which may hold the stack pointer of another stack: OCaml's fibers.
+        loads: bool,
     },
     /// A signal trampoline without call frame information.
     Sigreturn,
@@ -381,12 +383,14 @@ impl Unwinder {
         }
         let (signal, scratch) = (row.signal, row.is_scratch_based());
         let bx = row.may_need_rbx(&code);
+        let loads = row.loads_cfa(&code);
         self.rows.push((row, code));
         Step::Own {
             row: (self.rows.len() - 1) as u32,
             signal,
             scratch,
             bx,
+            loads,
         }
     }
 
@@ -419,7 +423,8 @@ impl Unwinder {
         // Only a signal, or one of these, may have come from another stack. A leaf whose return address is in a register (glibc's `vfork`)
         // has nothing on the stack.
         let is_call = matches!(caller.address, FrameAddress::ReturnAddress(_));
-        let is_call = is_call && !step.changes_stack();
+        let may_change = step.changes_stack() || matches!(step, Step::Own { loads: true, .. });
+        let is_call = is_call && !may_change;
         let is_stuck = match is_leaf(cursor) {
             true => caller.sp < cursor.sp,
             false => caller.sp <= cursor.sp,

@@ -90,6 +90,31 @@ const JAVA: Group = &[("openjdk-17-jdk-headless", "runs Java")];
 const ERLANG: Group = &[("erlang-base", "runs Erlang")];
 const PHP: Group = &[("php-cli", "runs PHP"), ("php8.2-opcache", "compiles it")];
 
+/// Debian 12 has OCaml 4, which has no fibers.
+const OCAML: &str = "
+    archive=ocaml_5.3.0.orig.tar.xz
+    if ! test -x ocaml/bin/ocamlopt; then
+        curl -sSfO https://deb.debian.org/debian/pool/main/o/ocaml/$archive
+        echo b0229336d9ebe0af905954bcd1ae5b293306bbcb08c01ead03500d9e5bc90164 $archive | sha256sum -c >&2
+        tar -xJf $archive
+        cd ocaml-5.3.0
+        ./configure -q --prefix=$PWD/../ocaml --disable-ocamldoc --disable-ocamltest --disable-debugger \
+            --disable-debug-runtime --disable-instrumented-runtime >&2
+        make -s -j2 world.opt > ../ocaml.log 2>&1
+        make -s install >> ../ocaml.log 2>&1
+        cd ..
+    fi
+    cp $LAB/fibers.ml $LAB/fibers_name.c .
+    ocaml/bin/ocamlopt -g -I +unix unix.cmxa fibers_name.c fibers.ml -o fibers >&2";
+/// `lab/runtimes/fibers.ml`; `fibers` are the first thread and the second one of each domain.
+const OF_OCAML: &[(&str, &str)] = &[
+    ("o-sleep", "sleep"),
+    ("o-lock", "lock"),
+    ("o-cond", "idle"),
+    ("o-pipe", "blocked"),
+    ("fibers", "idle"),
+];
+
 const LIBC_VERSION: &str = "getconf GNU_LIBC_VERSION";
 const JAVAC: &str = "javac -d . $LAB/Threads.java";
 const JAVA_VERSION: &str = "java -version 2>&1 | head -1";
@@ -206,6 +231,27 @@ pub(super) const RUNTIMES: &[Runtime] = &[
         version: "go version",
         start: "exec ./goroutines-c goroutines-c.stacks",
         threads: GOROUTINES,
+        ..NATIVE
+    },
+    Runtime {
+        name: "Go, etcd of Debian",
+        packages: &[
+            ("etcd-server", "a server in Go"),
+            ("etcd-client", "puts keys into it"),
+            ("elfutils", "eu-stack, a witness"),
+        ],
+        version: "etcd --version | head -1",
+        start: "exec sh $LAB/etcd.sh",
+        // The scheduler's threads wait for goroutines, the network or the disk.
+        threads: &[("etcd*", "idle|disk")],
+        ..NATIVE
+    },
+    Runtime {
+        name: "OCaml 5",
+        build: OCAML,
+        version: "ocaml/bin/ocamlopt -version",
+        start: "exec ./fibers",
+        threads: OF_OCAML,
         ..NATIVE
     },
     Runtime {
