@@ -19,7 +19,7 @@ pub struct Report {
 }
 
 /// A question without an answer.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize)]
 pub struct Unknown {
     /// The check.
     pub check: String,

@@ -4,11 +4,12 @@ use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 use wcprof_profile::Figure;
-use wcprof_profile::model::{Profile, State};
+use wcprof_profile::model::{Profile, ProfileProcess, State};
 use wcprof_text::percent;
 use wcprof_types::{Pid, Tid};
 
 use crate::matching::glob;
+use crate::program_text::for_program;
 use crate::rule::{Base, Remedy, Rule, Scope, Severity, Source};
 use crate::totals::host;
 
@@ -99,6 +100,28 @@ impl Finding {
             sources: rule.sources.clone(),
             verify: rule.verify.clone(),
         }
+    }
+
+    /// Leaves out of its texts what is said of other programs.
+    pub(crate) fn say_for_program(&mut self, profile: &Profile) {
+        let comm = self.program(profile).map_or("", |process| &process.comm);
+        for text in [
+            &mut self.title,
+            &mut self.action,
+            &mut self.explanation,
+            &mut self.advice,
+            &mut self.verify,
+        ] {
+            *text = for_program(text, comm);
+        }
+    }
+
+    /// The process that it is of.
+    pub(crate) fn program<'p>(&self, profile: &'p Profile) -> Option<&'p ProfileProcess> {
+        let is_here = |process: &&ProfileProcess| {
+            process.pid == self.pid && (self.host.is_empty() || process.host == self.host)
+        };
+        profile.processes.iter().find(is_here)
     }
 
     /// Its share of what its rule's threshold is of, percent; 0 for a setting and a comparison.
@@ -218,7 +241,7 @@ pub struct SettingsFound {
 }
 
 /// A setting as it was found.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Setting {
     /// Its name, or what was looked at.
     pub name: String,

@@ -18,6 +18,7 @@ use crate::matching::CompiledRule;
 use crate::pressure::pressure;
 use crate::rule::{Kind, Scope, Show};
 use crate::rule_set::RuleSet;
+use crate::sessions::DatabaseLocks;
 use crate::starvation;
 use crate::stopped::still_stopped;
 use crate::totals::Index;
@@ -66,6 +67,10 @@ pub fn hotspots(profile: &Profile, rules: &RuleSet, fleets: &[Fleet]) -> Hotspot
             Kind::Stacks => by_stacks(&rule, &mut found),
             _ => busy_threads(&rule, &mut found),
         }
+    }
+    let undecided = found.undecided.iter_mut().map(|open| &mut open.finding);
+    for finding in found.findings.iter_mut().chain(undecided) {
+        finding.say_for_program(profile);
     }
     let gains = Gains::new(profile);
     let by_remedy = |a: &Finding, b: &Finding| by_remedy((a, gains.of(a)), (b, gains.of(b)));
@@ -174,7 +179,13 @@ fn stack_finding(
     evidence.extend(resource.and_then(|resource| pressure(profile, &by_weight, resource)));
     let timed = &rule.rule.counters;
     evidence.extend(counters(profile, timed, &by_weight, share.matched_ns));
-    let finding = rule.finding(&by_weight, share, evidence)?;
+    let mut finding = rule.finding(&by_weight, share, evidence)?;
+    if rule.rule.matches.evidence == Show::Sites
+        && let stacks = rows.iter().map(|counted| counted.row.stack)
+        && let Some(only) = DatabaseLocks::new(profile, stacks).and_then(|locks| locks.only)
+    {
+        finding.action = format!("{only}: see what it does; else {}", finding.action);
+    }
     Some(match cause {
         Some(cause) => cause.told(finding, &rule.rule.causes),
         None => finding,

@@ -31,6 +31,8 @@ mod watch;
 
 mod limits;
 mod pressure;
+mod program_text;
+mod sessions;
 mod starvation;
 mod stopped;
 
@@ -55,7 +57,8 @@ pub use rule::{
 };
 pub use rule_set::{RuleError, RuleSet};
 pub use text::{
-    gain_sentence, render_finding, render_paragraph, render_rules, render_text, share_sentence,
+    Detail, gain_sentence, render_brief, render_finding, render_paragraph, render_rules,
+    render_text, share_sentence,
 };
 pub use to_do::{ToDo, cpu_wait_fact, to_do};
 pub use unlike::{MIN_LIKE, Outlier, comparison_text, outliers};

@@ -42,8 +42,8 @@ pub fn render_locks(report: &LockReport, max_sites: usize, width: usize) -> Stri
     let mut out = lock_summary(report).join("\n");
     out.push('\n');
     let first = &report.sites[0];
-    let is_other = |site: &LockSite| (site.pid, &site.host) != (first.pid, &first.host);
-    let has_processes = report.sites.iter().any(is_other);
+    let is_other = |site: &LockSite| (&site.pids, &site.host) != (&first.pids, &first.host);
+    let has_processes = first.pids.len() > 1 || report.sites.iter().any(is_other);
     for site in report.sites.iter().take(max_sites) {
         out += &format!("\n{}", site_text(site, has_processes, width.max(40)));
     }
@@ -55,9 +55,10 @@ pub fn render_locks(report: &LockReport, max_sites: usize, width: usize) -> Stri
 }
 
 fn site_text(site: &LockSite, has_processes: bool, width: usize) -> String {
-    let process = match has_processes {
-        true => format!("{}/{}{}: ", site.process, site.pid, on_host(&site.host)),
-        false => String::new(),
+    let process = match (site.group.as_str(), has_processes) {
+        ("", true) => format!("{}: ", subject(site)),
+        ("", false) => String::new(),
+        (group, _) => format!("{group}: "),
     };
     let (lost, function) = (short_duration(site.lost_ns), &site.function);
     let title = format!("{:5.1} % {lost:>8}  {process}{function}", site.percent);
@@ -89,6 +90,15 @@ fn site_text(site: &LockSite, has_processes: bool, width: usize) -> String {
     out
 }
 
+/// `osd.3 (pid 4711)`, or `postgres, 8 processes`, with the host in a trace of several; not escaped.
+fn subject(site: &LockSite) -> String {
+    let of = match site.pids.as_slice() {
+        [pid] => format!("{} (pid {pid})", site.process),
+        pids => format!("{}, {} processes", site.process, pids.len()),
+    };
+    of + &on_host(&site.host)
+}
+
 fn waiters(site: &LockSite) -> String {
     let waiters = site.waiters.iter().take(MAX_WAITERS).map(|w| {
         let (lost, threads) = (short_duration(w.lost_ns), count(w.n_threads, "thread"));
@@ -106,13 +116,7 @@ fn waiters(site: &LockSite) -> String {
 /// What is said of a site besides its holders: process, kind of lock, callers, waiters; not escaped.
 pub fn site_notes(site: &LockSite) -> Vec<String> {
     let mut notes = vec![
-        format!(
-            "{} (pid {}){}, {}",
-            site.process,
-            site.pid,
-            on_host(&site.host),
-            kinds(site)
-        ),
+        format!("{}, {}", subject(site), kinds(site)),
         format!("waiters: {}", waiters(site)),
     ];
     if !site.callers.is_empty() {

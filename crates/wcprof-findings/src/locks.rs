@@ -4,8 +4,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Serialize;
+use wcprof_profile::GroupBy;
 use wcprof_profile::model::{
-    Function, FunctionId, LockKind, LockRow, Profile, ProfileStackId, State, UnknownHolder,
+    Function, FunctionId, LockKind, LockRow, Profile, ProfileProcess, ProfileStackId, State,
+    UnknownHolder,
 };
 use wcprof_text::{percent, printable_json};
 use wcprof_types::{Pid, Tid};
@@ -14,6 +16,7 @@ use crate::finding::{Evidence, EvidenceLine, HELD_BY};
 use crate::matching::CompiledRule;
 use crate::rule::Show;
 use crate::rule_set::RuleSet;
+use crate::sessions::DatabaseLocks;
 use crate::totals::host;
 
 /// Holders of one site that are kept, heaviest first.
@@ -30,7 +33,7 @@ const MAX_LINES: usize = 4;
 pub struct LockReport {
     /// `wcprof-locks`.
     pub schema: &'static str,
-    /// 1; it grows as that of the findings.
+    /// 2; it grows as that of the findings.
     pub version: u32,
     /// Length of the recording.
     pub duration_ns: u64,
@@ -49,11 +52,14 @@ pub struct LockReport {
 /// A function that wanted locks.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct LockSite {
-    /// The process.
-    pub pid: Pid,
-    /// Its name, or what a user calls it: `osd.3`.
+    /// The group of threads that it is of, where sites are grouped by anything but programs.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// The processes whose threads waited.
+    pub pids: Vec<Pid>,
+    /// What a user calls the process: `osd.3`; of several, what they have in common.
     pub process: String,
-    /// The host that it ran on, in a trace of several hosts; else empty.
+    /// The host that they ran on, in a trace of several hosts; else empty.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub host: String,
     /// The first function above the lock functions.
@@ -120,7 +126,7 @@ pub struct Hold {
 /// Time whose holder is not known.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Unknown {
-    /// `not-recorded`, `not-looked`, `changed`, `itself`, `readers`, `died`, `not-a-thread`.
+    /// `not-recorded`, `database`, `not-looked`, `changed`, `itself`, `readers`, `died`, `not-a-thread`.
     pub reason: &'static str,
     /// The same in words.
     pub text: String,
@@ -130,34 +136,39 @@ pub struct Unknown {
     pub percent: f64,
 }
 
-/// Everything that a profile says about locks. The rule that shows lock sites (the built-in one or the
-/// user's) says which functions are lock functions.
-pub fn lock_report(profile: &Profile, rules: &RuleSet) -> LockReport {
-    let mut all = rules.rules().iter();
-    let rule = all.find(|rule| rule.matches.evidence == Show::Sites);
-    let rule = rule.map(|rule| CompiledRule::new(profile, rule));
+/// Everything that a profile says about locks. The rules that show lock sites (the built-in ones or the
+/// user's) say which functions are lock functions. A site is one of all processes of a program on a host, with `by` of the
+/// threads that it groups.
+pub fn lock_report(profile: &Profile, rules: &RuleSet, by: Option<GroupBy>) -> LockReport {
+    let all = rules.rules().iter();
+    let of_sites = all.filter(|rule| rule.matches.evidence == Show::Sites);
+    let compiled: Vec<CompiledRule<'_>> = of_sites
+        .map(|rule| CompiledRule::new(profile, rule))
+        .collect();
     // The functions from the lock site to the root.
     let site = |stack: Option<ProfileStackId>| {
         let frames = frames(profile, stack);
-        match &rule {
-            Some(rule) => rule.site(frames),
-            None => frames.iter().rev().copied().collect(),
-        }
+        // What any of them skips is a lock function.
+        let sites = compiled.iter().map(|rule| rule.site(frames));
+        let site = sites.min_by_key(Vec::len);
+        site.unwrap_or_else(|| frames.iter().rev().copied().collect())
     };
-    // By process: several of a trace may have one pid.
-    let mut sites: BTreeMap<(usize, Option<FunctionId>), Vec<&LockRow>> = BTreeMap::new();
+    let mut sites: BTreeMap<(GroupId, Option<FunctionId>), Vec<&LockRow>> = BTreeMap::new();
     // Many rows may have one stack.
     let mut of_stack: HashMap<Option<ProfileStackId>, Option<FunctionId>> = HashMap::new();
     for row in profile.locks.held.iter().filter(|row| row.weight > 0) {
-        let process = profile.threads[row.thread].process;
         let function = of_stack.entry(row.stack);
         let function = *function.or_insert_with(|| site(row.stack).first().copied());
-        sites.entry((process, function)).or_default().push(row);
+        let group = group(profile, row.thread, by);
+        sites.entry((group, function)).or_default().push(row);
     }
     let lost_ns = sum(profile.locks.held.iter());
-    let sites = sites.into_values();
+    let sites = sites.into_iter();
     let mut sites: Vec<LockSite> = sites
-        .map(|rows| lock_site(profile, &rows, &site(heaviest_stack(&rows)), lost_ns))
+        .map(|((group, _), rows)| LockSite {
+            group: by.map_or_else(String::new, |_| group.0),
+            ..lock_site(profile, &rows, &site(heaviest_stack(&rows)), lost_ns)
+        })
         .collect();
     sites.sort_by_key(|site| Reverse(site.lost_ns));
     let known = || profile.locks.held.iter().filter(|row| row.holder.is_ok());
@@ -165,13 +176,40 @@ pub fn lock_report(profile: &Profile, rules: &RuleSet) -> LockReport {
     let rows = profile.rows.iter().filter(|row| row.state.is_active());
     LockReport {
         schema: "wcprof-locks",
-        version: 1,
+        version: 2,
         duration_ns: profile.duration_ns(),
         non_idle_ns: rows.fold(0, |n, row| n.saturating_add(row.weight)),
         lost_ns,
         known_ns: sum(known()),
         uncertain_ns: sum(known().filter(is_uncertain)),
         sites,
+    }
+}
+
+/// The name of a group, and what tells apart those of one name: processes of several hosts may have one pid.
+type GroupId = (String, usize);
+
+/// What the sites of a thread are grouped by.
+fn group(profile: &Profile, thread: usize, by: Option<GroupBy>) -> GroupId {
+    let at = thread;
+    let thread = &profile.threads[at];
+    let process = profile.processes.get(thread.process);
+    let of = |text: fn(&ProfileProcess) -> &str| (process.map_or("", text).to_owned(), 0);
+    match by {
+        // Those of one program on one host.
+        None => {
+            let (class, host) = (of(|p| &p.class).0, of(|p| &p.host).0);
+            (format!("{class} {host}"), 0)
+        }
+        Some(GroupBy::All) => ("all".to_owned(), 0),
+        Some(GroupBy::Host) => of(|p| &p.host),
+        Some(GroupBy::Cgroup) => of(|p| &p.cgroup),
+        Some(GroupBy::Pool) => (profile.pools[thread.pool].name.clone(), 0),
+        Some(GroupBy::Process) => {
+            let title = profile.process_title(thread);
+            (format!("{title} (pid {})", thread.pid), thread.process)
+        }
+        Some(GroupBy::Thread) => (format!("{} (tid {})", thread.comm, thread.tid), at),
     }
 }
 
@@ -211,12 +249,25 @@ fn lock_site(profile: &Profile, rows: &[&LockRow], site: &[FunctionId], all_ns: 
     let function = functions.next();
     let callers = functions.take(MAX_CALLERS);
     let thread = &profile.threads[rows[0].thread];
+    let processes: BTreeSet<usize> = rows
+        .iter()
+        .map(|row| profile.threads[row.thread].process)
+        .collect();
+    let pids: BTreeSet<Pid> = rows
+        .iter()
+        .map(|row| profile.threads[row.thread].pid)
+        .collect();
+    let process = match profile.processes.get(thread.process) {
+        Some(process) if processes.len() > 1 => &process.class,
+        _ => profile.process_title(thread),
+    };
     let mut holds = holds(profile, rows, lost_ns);
     let n_more_holds = holds.len().saturating_sub(MAX_HOLDS);
     holds.truncate(MAX_HOLDS);
     LockSite {
-        pid: thread.pid,
-        process: profile.process_title(thread).to_owned(),
+        group: String::new(),
+        pids: pids.into_iter().collect(),
+        process: process.to_owned(),
         host: host(profile, thread.process).to_owned(),
         function: function.map_or_else(|| "[no stack sampled]".to_owned(), |f| f.name.clone()),
         module: function.map_or_else(String::new, |f| f.module.clone()),
@@ -230,7 +281,7 @@ fn lock_site(profile: &Profile, rows: &[&LockRow], site: &[FunctionId], all_ns: 
         waiters: waiters(profile, rows),
         held_by: holds,
         n_more_holds,
-        unknown: unknown(rows, lost_ns),
+        unknown: unknown(profile, rows, lost_ns),
     }
 }
 
@@ -306,16 +357,25 @@ fn is_library(module: &str) -> bool {
     LIBRARIES.iter().any(|library| module.starts_with(library))
 }
 
-fn unknown(rows: &[&LockRow], lost_ns: u64) -> Vec<Unknown> {
-    let mut sums: BTreeMap<&'static str, (String, u64)> = BTreeMap::new();
+fn unknown(profile: &Profile, rows: &[&LockRow], lost_ns: u64) -> Vec<Unknown> {
+    let unrecorded = |row: &&&LockRow| row.holder == Err(UnknownHolder::NotRecorded);
+    let stacks = rows.iter().filter(unrecorded).map(|row| row.stack);
+    let database = DatabaseLocks::new(profile, stacks);
+    let mut sums: BTreeMap<(&'static str, String), u64> = BTreeMap::new();
     for row in rows {
         if let Err(why) = row.holder {
-            let (reason, text) = words(why);
-            let (_, sum) = sums.entry(reason).or_insert((text, 0));
+            let of_database = database.as_ref();
+            let of_database =
+                of_database.filter(|of| unrecorded(&row) && of.stacks.contains(&row.stack));
+            let key = match of_database {
+                Some(database) => ("database", database.text()),
+                None => words(why),
+            };
+            let sum = sums.entry(key).or_default();
             *sum = sum.saturating_add(row.weight);
         }
     }
-    let list = sums.into_iter().map(|(reason, (text, weight_ns))| Unknown {
+    let list = sums.into_iter().map(|((reason, text), weight_ns)| Unknown {
         reason,
         text,
         weight_ns,
@@ -355,10 +415,12 @@ pub(crate) fn held_by(profile: &Profile, pools: &[usize]) -> Option<Evidence> {
     let is_waiter = |row: &&LockRow| pools.contains(&profile.threads[row.thread].pool);
     let rows = profile.locks.held.iter().filter(|row| row.weight > 0);
     let rows: Vec<&LockRow> = rows.filter(is_waiter).collect();
-    if !rows.iter().any(|row| row.holder.is_ok()) {
+    let is_told = |unknown: &Unknown| unknown.reason == "database";
+    let lost_ns = sum(rows.iter().copied());
+    let missing = unknown(profile, &rows, lost_ns);
+    if !rows.iter().any(|row| row.holder.is_ok()) && !missing.iter().any(is_told) {
         return None;
     }
-    let lost_ns = sum(rows.iter().copied());
     // Stacks that differ below the function that says most are one line.
     let mut sums: BTreeMap<(String, State, String), u64> = BTreeMap::new();
     for hold in holds(profile, &rows, lost_ns) {
@@ -373,8 +435,9 @@ pub(crate) fn held_by(profile: &Profile, pools: &[usize]) -> Option<Evidence> {
             function => line(format!("{place} in {function}"), ns),
         }
     });
-    let missing = unknown(&rows, lost_ns).into_iter();
-    let missing = missing.map(|u| line(format!("? {}", u.text), u.weight_ns));
+    let missing = missing
+        .into_iter()
+        .map(|u| line(format!("? {}", u.text), u.weight_ns));
     let mut lines: Vec<EvidenceLine> = known.chain(missing).collect();
     lines.sort_by_key(|line| Reverse(line.weight_ns));
     let subject = if pools.len() == 1 { "it" } else { "they" };

@@ -12,6 +12,9 @@ use wildmatch::WildMatch;
 
 use crate::rule::{FrameTest, Pattern, Rule, Show};
 
+/// Functions without a name in a row that lock functions may call each other by.
+const MAX_UNNAMED: usize = 2;
+
 /// Compiled size of one test's expressions together, bytes.
 const MAX_REGEX_BYTES: usize = 16 << 20;
 
@@ -140,6 +143,8 @@ pub(crate) struct CompiledRule<'r> {
     when: Vec<CompiledPattern<'r>>,
     unless: Vec<CompiledPattern<'r>>,
     skip: Vec<FunctionBits>,
+    /// Functions without a name.
+    unnamed: FunctionBits,
 }
 
 impl<'r> CompiledRule<'r> {
@@ -152,6 +157,7 @@ impl<'r> CompiledRule<'r> {
             when: m.when.iter().map(pattern).collect(),
             unless: m.unless.iter().map(pattern).collect(),
             skip: m.skip.iter().map(frame).collect(),
+            unnamed: FunctionBits(profile.functions.iter().map(|f| !f.resolved).collect()),
         }
     }
 
@@ -177,11 +183,18 @@ impl<'r> CompiledRule<'r> {
         self.rule.matches.evidence
     }
 
-    /// The frames from the lock site on, leaf first: those above the functions that the rule skips. Where all
-    /// are skipped, the root-most one is all that is known.
+    /// The frames from the lock site on, leaf first: those above the functions that the rule skips, and above functions
+    /// without a name between such ones. Where all are skipped, the root-most one is all that is known.
     pub(crate) fn site(&self, root_first: &[FunctionId]) -> Vec<FunctionId> {
-        let is_skipped = |id: &&FunctionId| self.skip.iter().any(|bits| bits.has(**id));
-        let site = root_first.iter().rev().skip_while(is_skipped);
+        let mut n_skipped = 0;
+        for (depth, id) in root_first.iter().rev().enumerate() {
+            if self.skip.iter().any(|bits| bits.has(*id)) {
+                n_skipped = depth + 1;
+            } else if !self.unnamed.has(*id) || depth >= n_skipped + MAX_UNNAMED {
+                break;
+            }
+        }
+        let site = root_first.iter().rev().skip(n_skipped);
         let site: Vec<FunctionId> = site.copied().collect();
         match site.is_empty() {
             true => root_first.first().copied().into_iter().collect(),

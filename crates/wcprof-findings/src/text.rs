@@ -1,11 +1,13 @@
 //! Findings as text for people.
 
+use indexmap::IndexMap;
 use wcprof_profile::model::{Profile, State};
 use wcprof_text::{columns, count, cut, one_line, percent, wrap};
 
 use crate::finding::{Basis, Evidence, Finding, Hotspots, TimeShare, Undecided};
 use crate::rule::{GroupLimit, Kind, Scope, Source};
 use crate::rule_set::RuleSet;
+use crate::to_do::{many_of_one, sum_text};
 use crate::unlike::comparison_text;
 
 /// Pool names printed before the rest is counted.
@@ -14,23 +16,60 @@ const MAX_POOL_NAMES: usize = 4;
 /// Share of on-CPU time without a stack, percent, above which the text says what that means.
 const MUCH_WITHOUT_STACK: f64 = 50.0;
 
-/// Prints findings with evidence and advice, and what is undecided, in lines of at most `width` characters, at
-/// least 40; names are escaped. Without findings it says so.
-pub fn render_text(profile: &Profile, hotspots: &Hotspots, width: usize) -> String {
+/// How much is said of each finding.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Detail {
+    /// What, how much, and what to do.
+    Brief,
+    /// Also evidence, advice and sources.
+    Full,
+}
+
+/// Findings that have lines of their own in a brief text.
+const MAX_BRIEF: usize = 8;
+/// Shares that are undecided, in a brief text.
+const MAX_UNDECIDED: usize = 3;
+
+/// Prints findings, and what is undecided, in lines of at most `width` characters, at least 40; names are escaped. Without
+/// findings it says so. What a rule finds in many processes of one program is one finding.
+pub fn render_text(profile: &Profile, hotspots: &Hotspots, width: usize, detail: Detail) -> String {
     let width = width.max(40);
-    let findings = hotspots.findings.iter();
-    let texts = findings.map(|finding| render_finding(finding, width));
-    let texts: Vec<String> = texts.collect();
-    let mut out = texts.join("\n");
-    if texts.is_empty() {
+    let groups = of_programs(profile, &hotspots.findings);
+    let has_others = profile.processes.len() > 1;
+    let texts = groups.iter().map(|group| match detail {
+        Detail::Brief => brief(profile, group, has_others, width),
+        Detail::Full => full(profile, group, width),
+    });
+    let mut out = match detail {
+        Detail::Brief => texts.take(MAX_BRIEF).collect::<String>(),
+        Detail::Full => texts.collect::<Vec<_>>().join("\n"),
+    };
+    if groups.is_empty() {
         out.push_str("no hotspots found\n");
+    }
+    let (n_groups, n_open) = match detail {
+        Detail::Brief => (MAX_BRIEF, MAX_UNDECIDED),
+        Detail::Full => (usize::MAX, usize::MAX),
+    };
+    if let Some(more) = groups.get(n_groups..).filter(|more| !more.is_empty()) {
+        let ids: Vec<&str> = more.iter().map(|group| group[0].rule.as_str()).collect();
+        out += &wrapped(
+            "",
+            &format!("{} more: {}", ids.len(), ids.join(", ")),
+            2,
+            width,
+        );
     }
     if !hotspots.undecided.is_empty() {
         out.push_str("\nundecided: the 95 % interval spans the threshold\n");
     }
-    for open in &hotspots.undecided {
+    for open in hotspots.undecided.iter().take(n_open) {
         let text = undecided(open);
         out += &wrapped("  ", &text, 4, width);
+    }
+    let n_more = hotspots.undecided.len().saturating_sub(n_open);
+    if n_more > 0 {
+        out += &format!("  {n_more} more\n");
     }
     let on_cpu = || profile.rows.iter().filter(|r| r.state == State::OnCpu);
     let without = on_cpu().filter(|r| r.stack.is_none());
@@ -46,6 +85,74 @@ pub fn render_text(profile: &Profile, hotspots: &Hotspots, width: usize) -> Stri
         );
     }
     out
+}
+
+/// Findings in their order; those of one rule in many processes of one program are one, the first of them first.
+fn of_programs<'f>(profile: &Profile, findings: &'f [Finding]) -> Vec<Vec<&'f Finding>> {
+    let mut groups: IndexMap<_, Vec<&Finding>> = IndexMap::new();
+    for finding in findings {
+        let class = finding.program(profile).map(|process| &process.class);
+        let key = (&finding.rule, &finding.action, &finding.host, class);
+        groups.entry(key).or_default().push(finding);
+    }
+    let many = |group: &Vec<&Finding>| many_of_one(profile, group).is_some();
+    let groups = groups.into_values();
+    let groups = groups.flat_map(|group| match many(&group) {
+        true => vec![group],
+        false => group.into_iter().map(|finding| vec![finding]).collect(),
+    });
+    let mut groups: Vec<Vec<&Finding>> = groups.collect();
+    let place = |group: &Vec<&Finding>| findings.iter().position(|f| std::ptr::eq(f, group[0]));
+    groups.sort_by_key(place);
+    groups
+}
+
+/// A finding of many processes, or of one, in full: of many, with the evidence of the first.
+fn full(profile: &Profile, group: &[&Finding], width: usize) -> String {
+    let text = render_finding(group[0], width);
+    match many_of_one(profile, group) {
+        None => text,
+        Some(many) => {
+            let head = render_paragraph("found in", &format!("{many}: {}", sum_text(group)), width);
+            let (title, rest) = text.split_once('\n').unwrap_or((&text, ""));
+            format!("{title}\n{head}{rest}")
+        }
+    }
+}
+
+/// What was found, how much, and what to do.
+fn brief(profile: &Profile, group: &[&Finding], has_others: bool, width: usize) -> String {
+    let first = group[0];
+    let many = many_of_one(profile, group);
+    let subject = match (&many, has_others) {
+        (Some(many), _) => format!("{many}: "),
+        (None, true) => format!("{}: ", place(first)),
+        (None, false) => String::new(),
+    };
+    let mut out = brief_head(first, &subject, width);
+    out += &match (&first.basis, &many) {
+        (Basis::Time(_), Some(_)) => render_paragraph("share", &sum_text(group), width),
+        _ => basis(first, width),
+    };
+    out + &render_paragraph("do", &first.action, width)
+}
+
+fn brief_head(finding: &Finding, subject: &str, width: usize) -> String {
+    let (severity, title, rule) = (finding.severity.name(), &finding.title, &finding.rule);
+    wrapped(
+        "",
+        &format!("[{severity}] {subject}{title} ({rule})"),
+        2,
+        width,
+    )
+}
+
+/// A finding of settings, which may be that of several processes, in a few lines.
+pub fn render_brief(finding: &Finding, subject: &str, width: usize) -> String {
+    let width = width.max(40);
+    let mut out = brief_head(finding, subject, width);
+    out += &basis(finding, width);
+    out + &render_paragraph("do", &finding.action, width)
 }
 
 /// Lists rules with severity, threshold and sources. Lines are of at most `width` characters, at least 40.

@@ -120,9 +120,10 @@ fn why(profile: &Profile, group: &[&Finding]) -> String {
         _ => format!("{}: ", subjects(profile, group)),
     };
     let title = &first.title;
+    let of_rule = |f: &&&Finding| f.rule == first.rule;
     let mut also: Vec<&str> = group[1..]
         .iter()
-        .filter(|f| f.rule == first.rule && f.pid == first.pid)
+        .filter(|f| of_rule(f) && f.pid == first.pid)
         .flat_map(|f| f.pools.iter().map(String::as_str))
         .collect();
     also.dedup();
@@ -130,7 +131,12 @@ fn why(profile: &Profile, group: &[&Finding]) -> String {
         [] => String::new(),
         pools => format!("; also {}", pools.join(", ")),
     };
+    let is_timed = |f: &&&Finding| of_rule(f) && matches!(f.basis, Basis::Time(_));
+    let timed: Vec<&Finding> = group.iter().filter(is_timed).copied().collect();
     match &first.basis {
+        Basis::Time(_) if processes(&timed).len() >= MANY => {
+            format!("{prefix}{title}: {}", sum_text(&timed))
+        }
         Basis::Time(share) => {
             let share = share_text(share, first);
             format!("{prefix}{title}: {share}{also}")
@@ -150,8 +156,11 @@ fn why(profile: &Profile, group: &[&Finding]) -> String {
     }
 }
 
-/// `osd.0`, `osd.0 and lab`, `postgres (pid 17) and 7 others`: the processes of findings, the first one's first.
-fn subjects(profile: &Profile, group: &[&Finding]) -> String {
+/// Fewest processes of a program that are one thing, with their number.
+const MANY: usize = 3;
+
+/// The processes of findings, the first one's first.
+fn processes<'f>(group: &[&'f Finding]) -> Vec<(Pid, &'f str)> {
     let mut subjects: Vec<(Pid, &str)> = Vec::new();
     for finding in group {
         let subject = (finding.pid, finding.process.as_str());
@@ -159,6 +168,57 @@ fn subjects(profile: &Profile, group: &[&Finding]) -> String {
             subjects.push(subject);
         }
     }
+    subjects
+}
+
+/// `99.4 % of their non-idle time, 7.93 threads at a time`: what findings of one rule count together.
+pub(crate) fn sum_text(findings: &[&Finding]) -> String {
+    let shares = findings.iter().filter_map(|finding| match &finding.basis {
+        Basis::Time(share) => Some(share),
+        _ => None,
+    });
+    let shares: Vec<&TimeShare> = shares.collect();
+    let sum = |of: fn(&TimeShare) -> u64| {
+        shares
+            .iter()
+            .map(|share| of(share))
+            .fold(0, u64::saturating_add)
+    };
+    let matched = sum(|share| share.matched_ns);
+    let base = shares.first().map_or("", |share| share.base.name());
+    let duration = shares.first().map_or(1, |share| share.duration_ns.max(1));
+    format!(
+        "{:.1} % of their {base}, {:.2} threads at a time",
+        percent(matched, sum(TimeShare::base_ns)),
+        matched as f64 / duration as f64,
+    )
+}
+
+/// `8 of 15 postgres processes`, where findings are of many processes of one program.
+pub(crate) fn many_of_one(profile: &Profile, group: &[&Finding]) -> Option<String> {
+    let n = processes(group).len();
+    let class = &group.first()?.program(profile)?.class;
+    let is_one = |finding: &&Finding| finding.program(profile).is_some_and(|p| p.class == *class);
+    if n < MANY || !group.iter().all(is_one) {
+        return None;
+    }
+    let all = profile
+        .processes
+        .iter()
+        .filter(|p| p.class == *class)
+        .count();
+    Some(match n == all {
+        true => format!("all {n} {class} processes"),
+        false => format!("{n} of {all} {class} processes"),
+    })
+}
+
+/// `osd.0`, `osd.0 and lab`, `osd.0 and 2 others`, `8 of 15 postgres processes`: the processes of findings, the first one's first.
+fn subjects(profile: &Profile, group: &[&Finding]) -> String {
+    if let Some(many) = many_of_one(profile, group) {
+        return many;
+    }
+    let subjects = processes(group);
     let name = |(pid, title): &(Pid, &str)| {
         let like = profile.processes.iter().filter(|one| one.title == *title);
         match like.count() {

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use wcprof_findings::{
-    Hotspots, RuleSet, hotspots, lock_report, outliers, render_locks, render_text, to_do,
+    Detail, Hotspots, RuleSet, hotspots, lock_report, outliers, render_locks, render_text, to_do,
 };
 use wcprof_profile::model::Profile;
 use wcprof_profile::{
@@ -166,14 +166,14 @@ pub(crate) fn print(builder: ProfileBuilder, tables: &Tables) {
         .and_then(|()| json(&profile, &view, None, &mut out))
         .and_then(|()| markdown(&profile, &answers, &mut out));
     assert!(written.is_ok());
-    let locks = lock_report(&profile, hotspot_rules);
+    let locks = lock_report(&profile, hotspot_rules, None);
     let cores = cores(&profile, rules, categories, Some(1.0));
     for text in [
         screen.text(),
         cores_text(&cores),
         daemons_text(&fleets, &outliers(&profile, &fleets, hotspot_rules), None),
         render_locks(&locks, 10, 120),
-        render_text(&profile, &found, 120),
+        render_text(&profile, &found, 120, Detail::Full),
     ] {
         out.extend(text.into_bytes());
     }

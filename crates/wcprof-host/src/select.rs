@@ -1,10 +1,10 @@
 //! Which processes of this machine are meant: by name, control group, virtual machine, OSD or parent.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use globset::GlobMatcher;
-use wcprof_types::{Pid, osd_id, program_name, vm_name};
+use wcprof_types::{Pid, osd_id, program_name, rewritten_title, vm_name};
 
 use crate::front;
 use crate::procfs::{
@@ -33,7 +33,7 @@ pub struct Candidate {
 /// What to look for.
 #[derive(Clone, Debug)]
 pub enum Selector {
-    /// Processes of this name, or whose program has it.
+    /// Processes of this name, or whose program has it, or that gave themselves this title (`postgres: checkpointer`).
     Name(GlobMatcher),
     /// Processes in this control group or below it.
     Cgroup(String),
@@ -61,6 +61,7 @@ impl Selector {
             Self::Name(glob) => {
                 glob.is_match(&process.comm)
                     || program_name(&process.args).is_some_and(|name| glob.is_match(name))
+                    || rewritten_title(&process.args).is_some_and(|title| glob.is_match(title))
             }
             Self::Cgroup(path) => {
                 // `/sys/fs/cgroup/cpu/a` names the hierarchy before the group (version 1).
@@ -119,6 +120,34 @@ pub fn candidate(pid: i32) -> Option<Candidate> {
         args: read_args(Pid(pid)),
         cgroups: cgroups(&groups).map(|(_, path)| path.to_owned()).collect(),
     })
+}
+
+/// Chosen processes by service, each service's in order: the processes of one ancestor among them, or of one that is
+/// not chosen but has their name, which is how servers start a process for each client.
+pub fn services(processes: &[Candidate], chosen: &BTreeSet<Pid>) -> BTreeMap<Pid, Vec<Pid>> {
+    let by_pid: BTreeMap<Pid, &Candidate> = processes.iter().map(|p| (p.pid, p)).collect();
+    let ancestor = |mut pid: Pid| {
+        // Parents may be forged into a ring.
+        for _ in 0..processes.len() {
+            let parent = by_pid
+                .get(&pid)
+                .and_then(|p| Some((*p, *by_pid.get(&p.parent)?)));
+            match parent {
+                Some((process, parent))
+                    if chosen.contains(&parent.pid) || parent.comm == process.comm =>
+                {
+                    pid = parent.pid;
+                }
+                _ => break,
+            }
+        }
+        pid
+    };
+    let mut services: BTreeMap<Pid, Vec<Pid>> = BTreeMap::new();
+    for &pid in chosen {
+        services.entry(ancestor(pid)).or_default().push(pid);
+    }
+    services
 }
 
 /// The processes that these started, and those that they started, as far as they live.
@@ -180,6 +209,9 @@ mod tests {
         assert!(by("qemu-system-x86_64").matches(&qemu) && by("qemu-*").matches(&qemu));
         assert!(!by("qemu").matches(&qemu) && !by("bin").matches(&qemu));
         assert!(by("nginx").matches(&process(&["nginx: worker process"])));
+        let session = process(&["postgres: bench app [local] UPDATE waiting  ", ""]);
+        assert!(by("postgres: *").matches(&session) && by("postgres").matches(&session));
+        assert!(!by("postgres: *").matches(&process(&["postgres", "-D", "/data"])));
     }
 
     /// Check groups by path, by folder, in a hierarchy of version 1, and that a name that only
@@ -222,6 +254,34 @@ mod tests {
         let me = std::process::id() as i32;
         assert!(processes().iter().all(|p| p.pid.0 != me && p.pid.0 > 0));
         assert!(candidate(me).is_some_and(|p| !p.args.is_empty()));
+    }
+
+    /// Check a server whose processes are all chosen, one of which only the children are, and a lone process.
+    #[test]
+    fn services_of_processes() {
+        let of = |pid, parent, comm: &str| Candidate {
+            pid: Pid(pid),
+            parent: Pid(parent),
+            comm: comm.to_owned(),
+            ..Candidate::default()
+        };
+        let all = [
+            of(10, 1, "postgres"),
+            of(11, 10, "postgres"),
+            of(20, 1, "postgres"),
+            of(21, 20, "postgres"),
+            of(22, 21, "postgres"),
+            of(30, 1, "sh"),
+            of(31, 30, "postgres"),
+        ];
+        let chosen = [10, 11, 21, 22, 31].map(Pid).into();
+        let found = services(&all, &chosen);
+        let expected = [(10, vec![10, 11]), (20, vec![21, 22]), (31, vec![31])];
+        let expected =
+            expected.map(|(root, pids)| (Pid(root), pids.into_iter().map(Pid).collect()));
+        assert_eq!(found, BTreeMap::from(expected));
+        let ring = [of(1, 2, "a"), of(2, 1, "a")];
+        assert!(services(&ring, &[1, 2].map(Pid).into()).len() <= 2);
     }
 
     /// Check that a process which does not answer is a candidate by its name.

@@ -8,7 +8,7 @@ use wcprof_types::StackEnd;
 
 use crate::model::KERNEL;
 use crate::model::{Function, FunctionId, Profile, Row, State};
-use crate::places::is_runtime;
+use crate::own::OwnFunctions;
 use crate::rules::Categories;
 
 /// The CPU time of one kind of work.
@@ -20,7 +20,7 @@ pub struct CategoryTime {
     pub weight: u64,
     /// Observations it stands on.
     pub n_samples: u64,
-    /// The program's functions that ask for it, with their share of `weight`, the largest first. For
+    /// The program's functions that ask for it and say what for, with their share of `weight`, the largest first. For
     /// what no rule covers, and for kernel workers: the functions themselves.
     pub callers: Vec<(FunctionId, u64)>,
 }
@@ -49,24 +49,29 @@ pub(crate) fn cpu_of_rows<'p>(
     rows: impl Iterator<Item = &'p Row>,
 ) -> Vec<CategoryTime> {
     let work = Work::new(profile, categories);
-    let is_program = |function: FunctionId| {
-        let function = profile.functions.get(function.0 as usize);
-        function.is_some_and(|function| !is_runtime(function))
-    };
+    let own = OwnFunctions::new(profile);
+    let mut above: Vec<FunctionId> = Vec::new();
     let mut sums: HashMap<Option<&str>, Sum> = HashMap::new();
     for row in rows.filter(|row| row.state.is_running()) {
         let stack = row.stack.and_then(|id| profile.stacks.get(id.0 as usize));
         let frames = stack.map_or(&[][..], |stack| &stack.frames);
         let (category, leaf) = work.of_stack(row.state, stack.map(|stack| stack.end), frames);
-        let mut above = frames[..leaf.unwrap_or(frames.len())].iter().rev();
         let is_worker = stack.is_some_and(|stack| stack.end == StackEnd::NoUserStack);
-        let asks = |f: &&FunctionId| {
-            is_worker || is_program(**f) && (category.is_none() || work.of(**f) != category)
+        let others = |f: &&FunctionId| is_worker || category.is_none() || work.of(**f) != category;
+        let callers = frames[..leaf.unwrap_or(frames.len())].iter().rev();
+        above.clear();
+        above.extend(callers.filter(others));
+        let asks = match is_worker {
+            true => above.first(),
+            false => own
+                .from_own(&above)
+                .first()
+                .filter(|f| own.is_of_program(**f)),
         };
         let sum = sums.entry(category).or_default();
         sum.weight = sum.weight.saturating_add(row.weight);
         sum.n_samples = sum.n_samples.saturating_add(row.n_samples);
-        if let Some(&caller) = above.find(asks) {
+        if let Some(&caller) = asks {
             let of_caller = sum.callers.entry(caller).or_default();
             *of_caller = of_caller.saturating_add(row.weight);
         }

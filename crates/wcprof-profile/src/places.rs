@@ -26,12 +26,16 @@ const MAX_DEPTH: usize = 256;
 /// Whether a function belongs to the kernel, the C library or a language's standard library: it says
 /// how a thread waits, not what for.
 pub fn is_runtime(function: &Function) -> bool {
-    const MODULES: [&str; 8] = [
+    const MODULES: [&str; 12] = [
         KERNEL,
         "[vdso]",
         "libc.so",
         "libc-2",
         "libpthread",
+        "libm.so",
+        "libm-2",
+        "libmvec",
+        "libgcc_s",
         "ld-",
         "libstdc++",
         "libc++",

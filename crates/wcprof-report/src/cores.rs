@@ -1,14 +1,16 @@
 //! Cores by class of daemon, as a table and as JSON.
 
-use wcprof_profile::{ClassCores, Cores};
+use wcprof_profile::{ClassCores, Cores, ProcessCores};
 use wcprof_text::terminal_name;
 
 use crate::per_operation::per_operation_text;
 
 /// Processes and pools of a class that are named before the rest is counted.
 const MAX_PROCESSES: usize = 12;
+/// Of no more processes each is named, also one that used next to nothing.
+const FEW_PROCESSES: usize = 3;
 const MAX_POOLS: usize = 5;
-/// Cores below which a pool is not named.
+/// Cores below which a pool, or one of many processes, is not named.
 const MIN_CORES: f64 = 0.005;
 
 /// The table: classes with their processes and busiest pools, ratios below; then what an operation costs. One process
@@ -67,8 +69,13 @@ fn line(name: &str, n_threads: &str, cores: f64, us: &str) -> String {
 }
 
 fn parts(class: &ClassCores) -> String {
-    let n_shown = class.processes.len().min(MAX_PROCESSES);
-    let (shown, rest) = class.processes.split_at(n_shown);
+    // Of many processes those alone that used something.
+    let is_shown = |process: &&ProcessCores| process.cores >= MIN_CORES || process.ended.is_some();
+    let n_shown = match class.processes.len() {
+        n if n > FEW_PROCESSES => class.processes.iter().take_while(is_shown).count(),
+        n => n,
+    };
+    let (shown, rest) = class.processes.split_at(n_shown.min(MAX_PROCESSES));
     let processes = shown.iter().map(|p| {
         let ended = p
             .ended
@@ -78,7 +85,7 @@ fn parts(class: &ClassCores) -> String {
         line(&name, &p.n_threads.to_string(), p.cores, "")
     });
     let mut out: String = processes.collect();
-    if !rest.is_empty() {
+    if !rest.is_empty() && !shown.is_empty() {
         let cores = rest.iter().map(|p| p.cores).sum();
         out += &line(&format!("  and {} more", rest.len()), "", cores, "");
     }
@@ -92,7 +99,7 @@ fn parts(class: &ClassCores) -> String {
 
 #[cfg(test)]
 mod tests {
-    use wcprof_profile::{CoresRatio, PoolCores, ProcessCores};
+    use wcprof_profile::{CoresRatio, PoolCores};
 
     use super::*;
 

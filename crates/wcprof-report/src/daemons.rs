@@ -3,10 +3,9 @@
 
 use serde_json::{Value, json};
 use wcprof_findings::{Comparison, Outlier, comparison_text};
+use wcprof_profile::short;
 use wcprof_profile::{Estimate, Figure, Fleet, Spread};
 use wcprof_text::{columns, cut, printable_json, terminal_name};
-
-use crate::short::short;
 
 /// Version of the schema. It grows when a field changes its meaning or goes.
 const JSON_VERSION: u32 = 1;

@@ -4,11 +4,10 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use indexmap::IndexMap;
-use wcprof_profile::model::{Holder, LockRow, Profile, ProfileStackId, Row, State};
-use wcprof_profile::{CategoryTime, NOT_SAMPLED, VmExits, is_runtime, syscall_name, waits_in};
+use wcprof_profile::model::{FunctionId, Holder, LockRow, Profile, ProfileStackId, Row, State};
+use wcprof_profile::short;
+use wcprof_profile::{CategoryTime, NOT_SAMPLED, OwnFunctions, VmExits, syscall_name, waits_in};
 use wcprof_text::{percent, terminal_name};
-
-use crate::short::short;
 
 /// The columns of the pools, and the states that each adds up.
 pub(crate) const COLUMNS: [(&str, &[State]); 5] = [
@@ -188,18 +187,19 @@ impl WaitSite {
 
 /// The waits other than idle ones, most time first.
 pub(crate) fn wait_sites(profile: &Profile) -> Vec<WaitSite> {
+    let own = &OwnFunctions::new(profile);
     let mut sites: IndexMap<(State, &str, String), u64> = IndexMap::new();
     for row in profile.rows.iter().filter(|r| r.state.is_waiting()) {
-        let place = place(profile, row.stack, 2);
+        let place = place(profile, own, row.stack, 2);
         let call = call(profile, row).unwrap_or_default();
         let sum = sites.entry((row.state, call, place)).or_default();
         *sum = sum.saturating_add(row.weight);
     }
     sites.sort_by(|a, m, b, n| n.cmp(m).then_with(|| a.cmp(b)));
-    let holders = most(profile, &profile.locks.held, |row| {
-        Some(holder_text(profile, row.holder.ok()?))
+    let holders = most(profile, own, &profile.locks.held, |row| {
+        Some(holder_text(profile, own, row.holder.ok()?))
     });
-    let ends = most(profile, &profile.locks.joins, |row| {
+    let ends = most(profile, own, &profile.locks.joins, |row| {
         end_text(profile, row.holder.ok()?)
     });
     let site = |((state, call, place), weight): ((State, _, String), u64)| WaitSite {
@@ -223,16 +223,17 @@ fn call(profile: &Profile, row: &Row) -> Option<&'static str> {
     syscall_name(wait.syscall?)
 }
 
-/// The innermost `n` functions of the program in a stack: `callee < caller`.
-fn place(profile: &Profile, stack: Option<ProfileStackId>, n: usize) -> String {
+/// The innermost `n` functions of the program in a stack that say what it does: `callee < caller`.
+fn place(profile: &Profile, own: &OwnFunctions, stack: Option<ProfileStackId>, n: usize) -> String {
     let stack = stack.and_then(|id| profile.stacks.get(id.0 as usize));
     let frames = stack.map_or(&[][..], |stack| &stack.frames);
-    let functions = frames.iter().rev();
-    let functions = functions.filter_map(|f| profile.functions.get(f.0 as usize));
-    let own = functions.clone().filter(|f| !is_runtime(f)).take(n);
-    let mut names: Vec<String> = own.map(|f| short(&f.name)).collect();
+    let leaf_first: Vec<FunctionId> = frames.iter().rev().copied().collect();
+    let function = |f: FunctionId| profile.functions.get(f.0 as usize);
+    let says = own.own(&leaf_first).filter_map(function).take(n);
+    let mut names: Vec<String> = says.map(|f| short(&f.name)).collect();
     names.dedup();
     if names.is_empty() {
+        let functions = leaf_first.iter().filter_map(|f| function(*f));
         names.extend(waits_in(functions).map(|f| short(&f.name)));
     }
     names.join(" < ")
@@ -241,13 +242,14 @@ fn place(profile: &Profile, stack: Option<ProfileStackId>, n: usize) -> String {
 /// What is said of rows most of the time, by the place that is waited at.
 fn most(
     profile: &Profile,
+    own: &OwnFunctions,
     rows: &[LockRow],
     text: impl Fn(&LockRow) -> Option<String>,
 ) -> HashMap<String, String> {
     let mut sums: HashMap<String, HashMap<String, u64>> = HashMap::new();
     for row in rows {
         if let Some(text) = text(row) {
-            let of_site = sums.entry(place(profile, row.stack, 2)).or_default();
+            let of_site = sums.entry(place(profile, own, row.stack, 2)).or_default();
             let sum = of_site.entry(text).or_default();
             *sum = sum.saturating_add(row.weight);
         }
@@ -261,9 +263,9 @@ fn most(
 }
 
 /// Who held a lock.
-fn holder_text(profile: &Profile, holder: Holder) -> String {
+fn holder_text(profile: &Profile, own: &OwnFunctions, holder: Holder) -> String {
     let state = holder.state.name();
-    match place(profile, holder.stack, 1) {
+    match place(profile, own, holder.stack, 1) {
         held_at if held_at.is_empty() => {
             format!("held by a thread without a stack of that tick ({state})")
         }

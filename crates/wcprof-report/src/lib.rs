@@ -38,7 +38,6 @@ mod locks_html;
 mod markdown;
 mod overview;
 mod per_operation;
-mod short;
 mod spans;
 mod stopped;
 mod svg;

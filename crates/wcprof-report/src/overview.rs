@@ -3,8 +3,9 @@
 
 use std::ops::RangeInclusive;
 
+use indexmap::IndexMap;
 use wcprof_findings::ToDo;
-use wcprof_profile::model::{Profile, State};
+use wcprof_profile::model::{Profile, ProfileProcess, State};
 use wcprof_profile::{CategoryTime, counted_by_class, vm_exits};
 use wcprof_text::{and_more, count, duration, one_line, terminal_name, wrap};
 
@@ -132,8 +133,7 @@ impl Overview<'_> {
 
     fn head(&self, headline: &Headline<'_>) -> Vec<Line> {
         let profile = self.profile;
-        let shown = headline.processes.iter().take(3).map(|p| terminal_name(p));
-        let shown = shown.collect::<Vec<_>>().join(", ");
+        let subject = terminal_name(&subject(profile, headline)).into_owned();
         let program = match profile.processes.as_slice() {
             [only] if only.comm != only.title => format!("   {}", terminal_name(&only.comm)),
             _ => String::new(),
@@ -149,8 +149,7 @@ impl Overview<'_> {
         let known = ran.iter().zip(&profile.threads);
         let n_never = known.filter(|(ran, t)| !**ran && t.tid.0 != 0).count();
         let recorded = format!(
-            "{shown}{}{program}   {}{window}   {}   {}, {n_never} never ran",
-            and_more(headline.processes.len().saturating_sub(3)),
+            "{subject}{program}   {}{window}   {}   {}, {n_never} never ran",
             length_text(profile.duration_ns(), profile.extent_ns()),
             count(profile.header.n_cpus as usize, "CPU"),
             self.threads_text(headline),
@@ -327,6 +326,34 @@ impl Overview<'_> {
         let head = heading("WHERE THREADS WAIT (without idle time)");
         head.into_iter().chain(lines).collect()
     }
+}
+
+/// Processes with a name of their own in the first line.
+const MAX_NAMED: usize = 3;
+
+/// `osd.3 (pid 4711)`; of more than three processes their programs: `postgres (15 processes), pgbench (pid 99)`. Not escaped.
+fn subject(profile: &Profile, headline: &Headline<'_>) -> String {
+    let n = headline.processes.len();
+    if n <= MAX_NAMED || profile.processes.len() < n {
+        let shown = headline.processes.iter().take(MAX_NAMED);
+        let shown: Vec<&str> = shown.map(String::as_str).collect();
+        return shown.join(", ") + &and_more(n.saturating_sub(MAX_NAMED));
+    }
+    let mut programs: IndexMap<&str, Vec<&ProfileProcess>> = IndexMap::new();
+    for process in &profile.processes {
+        programs.entry(&process.class).or_default().push(process);
+    }
+    programs.sort_by(|a, of_a, b, of_b| of_b.len().cmp(&of_a.len()).then_with(|| a.cmp(b)));
+    let shown =
+        programs
+            .iter()
+            .take(MAX_NAMED)
+            .map(|(program, processes)| match processes.as_slice() {
+                [one] => format!("{} (pid {})", one.title, one.pid),
+                many => format!("{program} ({} processes)", many.len()),
+            });
+    let shown: Vec<String> = shown.collect();
+    shown.join(", ") + &and_more(programs.len().saturating_sub(MAX_NAMED))
 }
 
 /// The letter of a state in bars.

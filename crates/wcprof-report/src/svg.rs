@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use inferno::flamegraph::color::{Color, PaletteMap};
 use inferno::flamegraph::{Direction as Drawn, Options, TextTruncateDirection, from_lines};
 use wcprof_profile::model::{Profile, State};
+use wcprof_profile::short;
 use wcprof_profile::{Label, Trees, View};
 use wcprof_text::{duration, folded_name, xml_text};
 
@@ -14,7 +15,6 @@ use crate::colors::{GROUP, TINTS};
 use crate::folded::{Namer, lines};
 use crate::group::group_name;
 use crate::headline::{Headline, recorded_by};
-use crate::short::short;
 
 /// What is drawn besides the profile.
 #[derive(Copy, Clone, Debug, Default)]

@@ -12,12 +12,12 @@ use std::io::{self, Write};
 
 use rayon::prelude::*;
 use wcprof_profile::model::{Profile, State};
+use wcprof_profile::short;
 use wcprof_profile::{Group, GroupKey, Interval, KERNEL, Label, Node, Trees, View, is_runtime};
 use wcprof_text::{columns, count, cut, duration, percent, terminal_name};
 
 use crate::colors::ansi;
 use crate::group::group_name;
-use crate::short::short;
 
 /// How to print.
 #[derive(Copy, Clone, Debug, Default)]

@@ -72,11 +72,67 @@ pub fn ceph_daemon(comm: &str, args: &[String]) -> Option<String> {
         .or_else(|| Some(format!("{kind}.{}", id?)))
 }
 
-/// What a user calls a process: `osd.3`, the name of a virtual machine; else its name.
+/// What a user calls a process: `osd.3`, the name of a virtual machine, what a server calls one of its processes
+/// (`postgres: checkpointer`); else its name.
 pub fn process_title(comm: &str, args: &[String]) -> String {
     let osd = osd_id(comm, args).map(|id| format!("osd.{id}"));
     osd.or_else(|| vm_name(comm, args))
+        .or_else(|| server_title(comm, args))
         .unwrap_or_else(|| comm.to_owned())
+}
+
+/// Characters of a title that are kept.
+const MAX_TITLE: usize = 60;
+
+/// The title that a process gave itself by `PROGRAM: TEXT` in place of its arguments, without what changes while it runs:
+/// `postgres: bench app 10.0.0.1 waiting` of `postgres: bench app 10.0.0.1(4711) UPDATE waiting`.
+fn server_title(comm: &str, args: &[String]) -> Option<String> {
+    let title = rewritten_title(args)?;
+    let (program, text) = title.split_once(": ")?;
+    let is_own =
+        !program.contains(['/', ' ']) && (comm.starts_with(program) || program.starts_with(comm));
+    let words: Vec<&str> = text.split_whitespace().collect();
+    if !is_own || words.is_empty() {
+        return None;
+    }
+    // PostgreSQL's sessions: user, database, client, and then what they do.
+    let client = words.iter().position(|word| client_host(word).is_some());
+    let mut kept: Vec<&str> = match client {
+        Some(at) => words[..at]
+            .iter()
+            .copied()
+            .chain(client_host(words[at]))
+            .collect(),
+        None => {
+            let says_what = |word: &&&str| {
+                // A name of the cluster ends with a colon.
+                word.ends_with(':') || !word.starts_with(|c: char| c == '/' || c.is_ascii_digit())
+            };
+            words.iter().take_while(says_what).copied().collect()
+        }
+    };
+    if client.is_some() && words.last() == Some(&"waiting") {
+        kept.push("waiting");
+    }
+    let title = format!("{program}: {}", kept.join(" "));
+    Some(title.trim_end().chars().take(MAX_TITLE).collect())
+}
+
+/// The only argument of a process, without the blanks that a shorter title leaves behind it.
+pub fn rewritten_title(args: &[String]) -> Option<&str> {
+    let (first, others) = args.split_first()?;
+    let is_only = others.iter().all(|arg| arg.trim().is_empty());
+    Some(first.trim_end()).filter(|title| is_only && !title.is_empty())
+}
+
+/// The host of a client: `[local]`, or that of `HOST(PORT)`.
+fn client_host(word: &str) -> Option<&str> {
+    if word == "[local]" {
+        return Some(word);
+    }
+    let (host, port) = word.strip_suffix(')')?.split_once('(')?;
+    let is_port = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
+    Some(host).filter(|_| is_port)
 }
 
 /// Parts of an option's value between commas; a doubled comma is one of the text (QEMU,
@@ -117,6 +173,51 @@ mod tests {
         let nameless = args(&["/usr/libexec/qemu-kvm", "-m", "1G"]);
         assert_eq!(vm_name("qemu-kvm", &nameless), None);
         assert_eq!(vm_name("vim", &args(&["/bin/vim", "-name", "web"])), None);
+    }
+
+    /// Check titles of PostgreSQL 15 and nginx as `ps` shows them, and arguments that are none.
+    #[test]
+    fn server_titles() {
+        for (comm, title, expected) in [
+            (
+                "postgres",
+                "postgres: checkpointer  ",
+                "postgres: checkpointer",
+            ),
+            (
+                "postgres",
+                "postgres: 15/main: walwriter",
+                "postgres: 15/main: walwriter",
+            ),
+            (
+                "postgres",
+                "postgres: bench app [local] UPDATE waiting",
+                "postgres: bench app [local] waiting",
+            ),
+            (
+                "postgres",
+                "postgres: bench app 10.0.0.1(4711) idle in transaction",
+                "postgres: bench app 10.0.0.1",
+            ),
+            (
+                "postgres",
+                "postgres: parallel worker for PID 4711",
+                "postgres: parallel worker for PID",
+            ),
+            (
+                "nginx",
+                "nginx: master process /usr/sbin/nginx -g daemon off;",
+                "nginx: master process",
+            ),
+            ("nginx", "nginx", "nginx"),
+            ("cat", "nginx: worker process", "cat"),
+            ("sh", "/bin/sh: x", "sh"),
+            ("sh", "sh: ", "sh"),
+        ] {
+            assert_eq!(process_title(comm, &args(&[title])), expected, "{title}");
+        }
+        let two = args(&["postgres: checkpointer", "-D"]);
+        assert_eq!(process_title("postgres", &two), "postgres");
     }
 
     /// Check the ways to give an OSD its id, and that another program's options are not taken.

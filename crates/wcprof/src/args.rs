@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::builder::ArgPredicate;
 use clap::{Args, ValueEnum};
 use wcprof_findings::Condition;
+use wcprof_profile::GroupBy;
 use wcprof_text::{parse_short_time, time_in};
 
 use crate::filters::{PartArgs, StackArgs};
@@ -286,7 +287,9 @@ pub(crate) struct WhatArgs {
     #[arg(long)]
     pub(crate) functions: bool,
     /// Lock sites: time lost, waiters, and what the holders did
-    #[arg(long, conflicts_with_all = ["TreeArgs", "StackArgs"])]
+    ///
+    /// A site is one of all processes of a program; --by gives each process, pool or thread its own.
+    #[arg(long, conflicts_with_all = ["StackArgs", "invert", "callers_of", "callees_of", "idle", "kernel", "states", "files", "min_percent", "full_names", "lines"])]
     pub(crate) locks: bool,
     /// Where threads wait, and what decided what each wait is
     #[arg(long)]
@@ -359,6 +362,20 @@ pub(crate) enum ByArg {
     All,
     /// A table: like processes as columns, the times of each as rows
     Daemon,
+}
+
+impl ByArg {
+    /// The groups; the table of daemons is of processes.
+    pub(crate) fn group_by(self) -> GroupBy {
+        match self {
+            Self::Thread => GroupBy::Thread,
+            Self::Pool => GroupBy::Pool,
+            Self::Process | Self::Daemon => GroupBy::Process,
+            Self::Cgroup => GroupBy::Cgroup,
+            Self::Host => GroupBy::Host,
+            Self::All => GroupBy::All,
+        }
+    }
 }
 
 #[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
@@ -459,7 +476,7 @@ pub(crate) struct DoctorArgs {
     /// Machine-readable output, with what passed
     #[arg(long)]
     pub(crate) json: bool,
-    /// Also print the checks of settings that passed
+    /// Everything: evidence, advice, sources, and the checks of settings that passed
     #[arg(long)]
     pub(crate) all: bool,
     /// List all rules and checks, also your own, with thresholds and sources

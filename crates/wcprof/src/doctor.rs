@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow};
 use wcprof_doctor::{Observed, Report, diagnose, from_saved, render_list, to_saved};
-use wcprof_findings::{Finding, Hotspots, render_rules, rules_to_json};
+use wcprof_findings::{Detail, Finding, Hotspots, render_rules, rules_to_json};
 use wcprof_host::open::open_regular;
 use wcprof_host::{SetupError, Target, TargetError, Walk, read_setup};
 use wcprof_profile::model::Profile;
@@ -146,12 +146,14 @@ fn json(found: &Found) -> serde_json::Result<String> {
 
 fn text(found: &Found, all: bool) -> String {
     let width = Terminal::stdout().prose_width();
-    let render =
-        |(snapshot, report): &(_, _)| wcprof_doctor::render_text(snapshot, report, width, all);
-    let of_time = found.hotspots.iter();
-    let parts =
-        of_time.map(|(hotspots, profile)| wcprof_findings::render_text(profile, hotspots, width));
-    let parts: Vec<String> = parts.chain(found.settings.iter().map(render)).collect();
+    let detail = if all { Detail::Full } else { Detail::Brief };
+    let of_time = found
+        .hotspots
+        .iter()
+        .map(|(hotspots, profile)| wcprof_findings::render_text(profile, hotspots, width, detail));
+    let settings = Some(found.settings.as_slice()).filter(|settings| !settings.is_empty());
+    let settings = settings.map(|settings| wcprof_doctor::render_text(settings, width, all));
+    let parts: Vec<String> = of_time.chain(settings).collect();
     let mut text = parts.join("\n");
     if !text.ends_with('\n') {
         text.push('\n');

@@ -4,7 +4,7 @@ use anyhow::{Context, anyhow};
 use wcprof_findings::{lock_report, locks_to_json, render_locks};
 use wcprof_report::locks_html;
 
-use crate::args::{FormatArg, ReportArgs};
+use crate::args::{ByArg, FormatArg, ReportArgs};
 use crate::failure::Failure;
 use crate::open::hotspot_rules;
 use crate::terminal::Terminal;
@@ -17,7 +17,8 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
     }
     let rules = hotspot_rules(&args.analysis.rules)?;
     let (profile, ..) = part_of(&args.trace, &args.part, &args.analysis)?;
-    let report = lock_report(&profile, &rules);
+    let by = args.trees.by.map(ByArg::group_by);
+    let report = lock_report(&profile, &rules, by);
     let mut out = Vec::new();
     match args.format {
         Some(_) => {

@@ -32,10 +32,11 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
     parquet::check(args, format)?;
     report_flags::check(args, format)?;
     args.out.check(&[&args.trace])?;
-    match args.trees.by {
-        Some(ByArg::Daemon) => return daemons::run(args),
-        _ if args.what.locks => return locks::run(args),
-        _ => {}
+    if args.what.locks {
+        return locks::run(args);
+    }
+    if args.trees.by == Some(ByArg::Daemon) {
+        return daemons::run(args);
     }
     let mut view = view(args, format)?;
     if format == FormatArg::Html {
@@ -263,14 +264,7 @@ fn view(args: &ReportArgs, format: FormatArg) -> Result<View, Failure> {
     );
     let mut view = View {
         by: match args.trees.by {
-            Some(ByArg::Thread) => GroupBy::Thread,
-            Some(ByArg::Pool) => GroupBy::Pool,
-            Some(ByArg::Process) => GroupBy::Process,
-            Some(ByArg::Cgroup) => GroupBy::Cgroup,
-            Some(ByArg::Host) => GroupBy::Host,
-            Some(ByArg::All) => GroupBy::All,
-            // A table of its own.
-            Some(ByArg::Daemon) => GroupBy::Process,
+            Some(by) => by.group_by(),
             None if is_around || says_thread => GroupBy::All,
             // As uwpmp does, and for time lines of threads.
             None if matches!(format, FormatArg::Uwpmp | FormatArg::Speedscope) => GroupBy::Thread,

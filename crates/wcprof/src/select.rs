@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use wcprof_host::select::{Selector, descendants, processes};
+use wcprof_host::select::{Candidate, Selector, descendants, processes, services};
 use wcprof_host::{Target, TargetError};
+use wcprof_text::{and_more, terminal_name};
 use wcprof_types::Pid;
 
 use crate::args::{SelectorArgs, TargetArgs};
@@ -24,6 +25,8 @@ pub struct Subjects {
     /// Pids that were found.
     pub(crate) found: Vec<Pid>,
     pub(crate) files: Vec<PathBuf>,
+    /// On what was found.
+    remarks: Vec<String>,
     /// Ends with this.
     demo: Option<Workload>,
 }
@@ -59,9 +62,14 @@ pub(crate) fn subjects(args: &TargetArgs, children: bool) -> Result<Subjects, Fa
     let mut found = BTreeSet::new();
     for (flag, selector) in &selectors {
         let matching = all.iter().filter(|process| selector.matches(process));
-        let of_flag: Vec<Pid> = matching.map(|process| process.pid).collect();
+        let of_flag: BTreeSet<Pid> = matching.map(|process| process.pid).collect();
         if of_flag.is_empty() {
             return Err(nothing(flag));
+        }
+        if matches!(selector, Selector::Name(_)) {
+            chosen
+                .remarks
+                .extend(several_services(flag, &all, &of_flag));
         }
         found.extend(of_flag);
     }
@@ -74,10 +82,36 @@ pub(crate) fn subjects(args: &TargetArgs, children: bool) -> Result<Subjects, Fa
     Ok(chosen)
 }
 
+/// Services that are named.
+const MAX_SERVICES: usize = 4;
+
+/// What is said where a name chooses the processes of several servers, each of which has more than one.
+fn several_services(flag: &str, all: &[Candidate], chosen: &BTreeSet<Pid>) -> Option<String> {
+    let services = services(all, chosen);
+    if services.len() < 2 || services.len() == chosen.len() {
+        return None;
+    }
+    let shown = services.iter().take(MAX_SERVICES).map(|(root, pids)| {
+        let root_process = all.iter().find(|process| process.pid == *root);
+        let groups = root_process.map_or(&[][..], |process| &process.cgroups);
+        let group = groups.iter().max_by_key(|group| group.len());
+        let group = group.filter(|group| group.len() > 1);
+        let group = group.map_or_else(String::new, |group| format!(" in {}", terminal_name(group)));
+        format!("{} of pid {root}{group}", pids.len())
+    });
+    Some(format!(
+        "{flag} takes {} processes of {} services: {}{}; a pid with --children, or --cgroup PATH, chooses one",
+        chosen.len(),
+        services.len(),
+        shown.collect::<Vec<_>>().join(", "),
+        and_more(services.len().saturating_sub(MAX_SERVICES)),
+    ))
+}
+
 /// Processes to record.
 pub(crate) struct Chosen {
     pub(crate) targets: Vec<Arc<Target>>,
-    /// On those that were found and cannot be recorded.
+    /// On those that were found: services that share a name, and what cannot be recorded.
     pub(crate) remarks: Vec<String>,
     /// Ends with this.
     _demo: Option<Workload>,
@@ -94,7 +128,7 @@ pub(crate) fn targets(args: &TargetArgs, children: bool) -> Result<Chosen, Failu
     for &pid in &subjects.given {
         targets.push(Arc::new(Target::open(pid)?));
     }
-    let mut remarks = Vec::new();
+    let mut remarks = subjects.remarks;
     let mut refused = None;
     for &pid in &subjects.found {
         match Target::open_found(pid) {

@@ -9,8 +9,8 @@ use wcprof_types::{Pid, StackEnd};
 
 use super::builder::Builder;
 use crate::{
-    Basis, Finding, Remedy, RuleSet, Setting, SettingsFound, Severity, cpu_wait_fact, hotspots,
-    render_rules, render_text, to_do, to_json,
+    Basis, Detail, Finding, Remedy, RuleSet, Setting, SettingsFound, Severity, cpu_wait_fact,
+    hotspots, render_rules, render_text, to_do, to_json,
 };
 
 fn check_golden(name: &str, actual: &str) {
@@ -114,7 +114,7 @@ fn osd() -> Profile {
 fn text() {
     let profile = osd();
     let found = hotspots(&profile, &RuleSet::builtin().unwrap(), &[]);
-    let text = render_text(&profile, &found, 120);
+    let text = render_text(&profile, &found, 120, Detail::Full);
     assert!(!text.contains('\u{1b}'));
     assert!(text.lines().all(|l| l.chars().count() <= 120));
     check_golden("osd.txt", &text);
@@ -230,7 +230,7 @@ fn equal_pids_of_two_hosts() {
     other.process = "osd.1".to_owned();
     found.findings.insert(1, other);
     assert_eq!(to_do(&profile, &found.findings).len(), n + 1);
-    let text = render_text(&profile, &found, 120);
+    let text = render_text(&profile, &found, 120, Detail::Full);
     assert!(text.contains("osd.1 (pid 100) on node1: "), "{text}");
     profile.processes.pop();
     let found = hotspots(&profile, &RuleSet::builtin().unwrap(), &[]);
@@ -263,7 +263,7 @@ fn nothing_found() {
     let mut profile = b.build();
     profile.header.engine = "procfs-only".into();
     let found = hotspots(&profile, &RuleSet::builtin().unwrap(), &[]);
-    let text = render_text(&profile, &found, 120);
+    let text = render_text(&profile, &found, 120, Detail::Full);
     assert_eq!(
         text,
         "no hotspots found\nnote: 100 % of the on-CPU time has no stack (engine procfs-only): \

@@ -1,12 +1,13 @@
 //! Lock blame and files, against hand-made profiles.
 
+use wcprof_profile::GroupBy;
 use wcprof_profile::model::{
-    Holder, LockKind, LockRow, Profile, ProfileStackId, State, UnknownHolder,
+    Holder, LockKind, LockRow, Pool, Profile, ProfileStackId, State, UnknownHolder,
 };
-use wcprof_types::{Avma, FdKind, FdTarget, StackEnd, Tid};
+use wcprof_types::{Avma, FdKind, FdTarget, Pid, StackEnd, Tid};
 
 use super::builder::Builder;
-use crate::{RuleSet, hotspots, lock_report, locks_to_json, render_locks};
+use crate::{RuleSet, hotspots, lock_report, locks_to_json, render_locks, to_do};
 
 const TICK_NS: u64 = 10_000_000;
 
@@ -61,7 +62,7 @@ fn contended() -> Profile {
 #[test]
 fn site() {
     let rules = RuleSet::builtin().unwrap();
-    let report = lock_report(&contended(), &rules);
+    let report = lock_report(&contended(), &rules, None);
     assert_eq!(report.lost_ns, 300 * TICK_NS);
     assert_eq!(report.known_ns, 250 * TICK_NS);
     assert_eq!(report.uncertain_ns, 10 * TICK_NS);
@@ -86,15 +87,140 @@ fn site() {
 #[test]
 fn text() {
     let rules = RuleSet::builtin().unwrap();
-    let text = render_locks(&lock_report(&contended(), &rules), 10, 100);
+    let text = render_locks(&lock_report(&contended(), &rules, None), 10, 100);
     assert!(text.contains("83.3 %"), "{text}");
     assert!(
         text.contains("bstore?[31m [disk] (fdatasync) in BlueStore::_kv_sync_thread()"),
         "{text}"
     );
     assert!(!text.contains('\x1b'));
-    let none = lock_report(&Builder::new().build(), &rules);
+    let none = lock_report(&Builder::new().build(), &rules, None);
     assert!(render_locks(&none, 10, 100).starts_with("no thread was seen waiting"));
+}
+
+/// Sessions of a PostgreSQL server, eight of which wait for the lock of a table for nine tenths of the time; of the other
+/// ones it is not known what they wait for.
+fn sessions(n_others: usize) -> Profile {
+    let mut b = Builder::new();
+    let wait = [
+        "postgres!PostgresMain",
+        "postgres!LockRelationOid",
+        "postgres!LockAcquireExtended",
+        "postgres!postgres+0x45d8a0",
+        "postgres!ProcSleep",
+        "postgres!WaitLatch",
+        "libc.so.6!epoll_wait",
+    ];
+    let sleep = [
+        "postgres!PostgresMain",
+        "postgres!pg_sleep",
+        "libc.so.6!epoll_wait",
+    ];
+    for _ in 0..8 {
+        let session = b.thread("postgres");
+        b.row(session, State::Lock, 900, &wait);
+        b.row(session, State::OnCpu, 100, &["postgres!PostgresMain"]);
+    }
+    for _ in 0..n_others {
+        let session = b.thread("postgres");
+        b.row(session, State::Sleep, 1000, &sleep);
+    }
+    let writer = b.thread("postgres");
+    b.row(
+        writer,
+        State::Idle,
+        1000,
+        &["postgres!WalWriterMain", "libc.so.6!epoll_wait"],
+    );
+    let mut profile = b.build();
+    profile.processes = (0..profile.threads.len())
+        .map(|at| super::format::process(100 + at as i32, "postgres", "node1"))
+        .collect();
+    for process in &mut profile.processes {
+        (process.comm, process.class) = ("postgres".to_owned(), "postgres".to_owned());
+    }
+    for (at, thread) in profile.threads.iter_mut().enumerate() {
+        (thread.process, thread.pid) = (at, Pid(100 + at as i32));
+    }
+    // The builder has one pool of one process; here each has its own.
+    let pool = profile.pools[0].clone();
+    profile.pools = (0..profile.threads.len())
+        .map(|at| Pool {
+            process: at,
+            pid: Pid(100 + at as i32),
+            threads: vec![at],
+            ..pool.clone()
+        })
+        .collect();
+    for (at, thread) in profile.threads.iter_mut().enumerate() {
+        thread.pool = at;
+    }
+    let row = |thread: usize| LockRow {
+        thread,
+        stack: Some(ProfileStackId(0)),
+        address: None,
+        kind: LockKind::Other,
+        recursive: false,
+        holder: Err(UnknownHolder::NotRecorded),
+        weight: 900 * TICK_NS,
+    };
+    profile.locks.held = (0..8).map(row).collect();
+    profile
+}
+
+/// Check that what eight sessions wait for is one site of one program, that the lock's function is the one above the lock
+/// functions, also through one without a name, and that the only session which does not wait is named.
+#[test]
+fn table_lock() {
+    let rules = RuleSet::builtin().unwrap();
+    let profile = sessions(1);
+    let report = lock_report(&profile, &rules, None);
+    let [site] = report.sites.as_slice() else {
+        panic!("one site: {:?}", report.sites);
+    };
+    assert_eq!(
+        (site.function.as_str(), site.pids.len()),
+        ("LockRelationOid", 8)
+    );
+    let [unknown] = site.unknown.as_slice() else {
+        panic!("one reason: {:?}", site.unknown);
+    };
+    assert_eq!(unknown.reason, "database");
+    let only = "of 9 sessions only pid 108 (postgres) does not wait";
+    assert!(unknown.text.starts_with(only), "{}", unknown.text);
+    assert!(
+        unknown.text.contains("pg_blocking_pids"),
+        "{}",
+        unknown.text
+    );
+    let apart = lock_report(&profile, &rules, Some(GroupBy::Process));
+    assert_eq!(apart.sites.len(), 8);
+    assert_eq!(apart.sites[0].group, "postgres (pid 100)");
+    let found = hotspots(&profile, &rules, &[]);
+    let items = to_do(&profile, &found.findings);
+    assert_eq!(items.len(), 1, "{items:?}");
+    assert!(
+        items[0]
+            .why
+            .starts_with("8 of 10 postgres processes: Sessions wait"),
+        "{items:?}"
+    );
+    assert!(
+        items[0]
+            .why
+            .contains("90.0 % of their non-idle time, 7.20 threads"),
+        "{items:?}"
+    );
+    assert!(items[0].action.contains(only), "{items:?}");
+}
+
+/// Check that of two sessions which do not wait none is named.
+#[test]
+fn two_others() {
+    let rules = RuleSet::builtin().unwrap();
+    let report = lock_report(&sessions(2), &rules, None);
+    let text = &report.sites[0].unknown[0].text;
+    assert!(text.starts_with("PostgreSQL knows"), "{text}");
 }
 
 /// Check that the finding on locks says who held them.

@@ -279,6 +279,52 @@ fn lock_contention() -> Case {
     )
 }
 
+const TABLE_LOCK: [&str; 7] = [
+    "postgres!PostgresMain",
+    "postgres!LockRelationOid",
+    "postgres!LockAcquireExtended",
+    "postgres!postgres+0x45d8a0",
+    "postgres!ProcSleep",
+    "postgres!WaitLatch",
+    "libc.so.6!epoll_wait",
+];
+
+fn database_locks() -> Case {
+    (
+        "database-locks",
+        busy("postgres", State::Lock, 100, &TABLE_LOCK),
+        vec![
+            busy("postgres", State::Lock, 15, &TABLE_LOCK),
+            busy("postgres", State::Idle, 100, &TABLE_LOCK),
+            busy("tp_osd_tp", State::Lock, 100, &LOCK_SITE),
+        ],
+    )
+}
+
+fn compression() -> Case {
+    let deflate = |n| {
+        let mut b = Builder::new();
+        let t = b.thread("tp_osd_tp");
+        let compressor = "libceph_zlib.so.2!ZlibCompressor::compress(ceph::buffer::list const&)";
+        let stack = [
+            "ceph-osd!BlueStore::_do_write()",
+            compressor,
+            "libz.so.1!deflate",
+        ];
+        b.row(t, State::OnCpu, n, &stack);
+        b.row(t, State::OnCpu, 500, &["ceph-osd!work()"]);
+        b.build()
+    };
+    (
+        "compression",
+        deflate(300),
+        vec![
+            deflate(20),
+            busy("tp_osd_tp", State::OnCpu, 300, &["ceph-osd!deflated()"]),
+        ],
+    )
+}
+
 fn fsync() -> Case {
     let wait = |state, ticks, syscall| {
         let mut b = Builder::new();
@@ -438,6 +484,8 @@ fn cases() -> Vec<Case> {
         thread_saturated(),
         crc32c(),
         lock_contention(),
+        database_locks(),
+        compression(),
         fsync(),
         rocksdb_compaction(),
         memcpy(),

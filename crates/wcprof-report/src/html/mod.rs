@@ -18,7 +18,7 @@ use std::io::{self, Write};
 use indexmap::IndexSet;
 use serde::Serialize;
 use serde_json::Value;
-use wcprof_findings::{Finding, Hotspots, render_text};
+use wcprof_findings::{Detail, Finding, Hotspots, render_text};
 use wcprof_profile::model::{Profile, State};
 use wcprof_profile::{Cores, Direction, Group, GroupBy, GroupKey, RowSpan, Trees, View};
 use wcprof_text::{count, duration};
@@ -194,7 +194,7 @@ impl<'a> HtmlPage<'a> {
         let mut text = headline.text();
         text.push('\n');
         if let Some(hotspots) = self.options.hotspots {
-            text += &render_text(self.profile, hotspots, PLAIN_COLUMNS);
+            text += &render_text(self.profile, hotspots, PLAIN_COLUMNS, Detail::Full);
         }
         match text.char_indices().nth(MOST) {
             Some((at, _)) => format!("{}...\n", &text[..at]),

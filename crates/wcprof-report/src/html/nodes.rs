@@ -4,10 +4,10 @@ use indexmap::IndexSet;
 use serde::Serialize;
 use serde_json::{Value, json};
 use wcprof_profile::model::{Profile, State};
+use wcprof_profile::short;
 use wcprof_profile::{Group, Label};
 
 use super::strings::Strings;
-use crate::short::short;
 
 /// Trees of several groups, one after another. Times are in microseconds.
 #[derive(Debug, Default, Serialize)]

@@ -9,7 +9,7 @@ use crate::support::{OSD, QEMU, fixture, golden, json, run, text};
 /// Every view of a trace that has a golden file.
 fn views(stem: &str) {
     let trace = format!("{stem}.wct");
-    let found = text(&["doctor", &trace]);
+    let found = text(&["doctor", &trace, "--all"]);
     golden(&format!("{stem}.doctor.txt"), &found);
     let tree = [
         "report",
@@ -274,7 +274,7 @@ fn no_false_alarms() {
         // Its four clients update the same few rows.
         (
             "postgres-load",
-            &["lock-contention", "run-queue-delay"],
+            &["run-queue-delay", "database-locks", "lock-contention"],
             NONE,
         ),
     ] {

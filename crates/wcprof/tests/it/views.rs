@@ -225,7 +225,8 @@ fn locks_of_equal_pids() {
     std::fs::copy(at_root(&format!("fixtures/traces/{trace}")), &copy).expect("a copy");
     let copy = copy.to_str().expect("text");
     text(&["merge", "--align", "start", "-o", merged, trace, copy]);
-    let [one, two] = [trace, merged].map(|trace| json(&["report", trace, "--locks", "--json"]));
+    let [one, two] = [trace, merged]
+        .map(|trace| json(&["report", trace, "--locks", "--by", "process", "--json"]));
     let lost = |report: &Value| {
         let sites = list(&report["sites"]).iter();
         let mut lost: Vec<u64> = sites.filter_map(|site| site["lost_ns"].as_u64()).collect();

@@ -5,10 +5,22 @@ const COMPONENTS: usize = 2;
 
 /// `OSD::ShardedOpWQ::_process(unsigned int, ...)` is `ShardedOpWQ::_process`, and Go's `example.org/a/store.(*Disk).Sync` is
 /// `store.(*Disk).Sync`.
-pub(crate) fn short(name: &str) -> String {
+pub fn short(name: &str) -> String {
     if let Some(name) = without_import_path(name) {
         return name.to_owned();
     }
+    let bare = bare(name);
+    let parts = bare.split("::").filter(|part| !part.is_empty());
+    let parts: Vec<&str> = parts.collect();
+    match parts.len() {
+        0 => name.to_owned(),
+        n => parts[n.saturating_sub(COMPONENTS)..].join("::"),
+    }
+}
+
+/// The name with its namespaces, without its return type, arguments and template arguments:
+/// `std::_Destroy` of `void std::_Destroy<ceph::buffer::ptr*>(ceph::buffer::ptr*)`.
+pub(crate) fn bare(name: &str) -> String {
     let mut out = String::new();
     let mut depth = 0_usize;
     let mut rest = name;
@@ -32,12 +44,7 @@ pub(crate) fn short(name: &str) -> String {
     // The return type of a template comes first.
     let operator = out.find("operator").unwrap_or(out.len());
     let start = out[..operator].rfind(' ').map_or(0, |at| at + 1);
-    let parts = out[start..].split("::").filter(|part| !part.is_empty());
-    let parts: Vec<&str> = parts.collect();
-    match parts.len() {
-        0 => name.to_owned(),
-        n => parts[n.saturating_sub(COMPONENTS)..].join("::"),
-    }
+    out.split_off(start)
 }
 
 /// A function of Go without the folders of its package; `None` for those of other languages. Receivers stay: Go's
