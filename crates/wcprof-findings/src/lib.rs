@@ -20,6 +20,7 @@ mod counted;
 mod counters;
 mod evidence;
 mod files;
+mod groups;
 mod locks;
 mod matching;
 mod totals;

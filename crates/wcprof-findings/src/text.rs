@@ -5,9 +5,9 @@ use wcprof_profile::model::{Profile, State};
 use wcprof_text::{columns, count, cut, one_line, percent, wrap};
 
 use crate::finding::{Basis, Evidence, Finding, Hotspots, TimeShare, Undecided};
+use crate::groups::{many_of_one, sum_text};
 use crate::rule::{GroupLimit, Kind, Scope, Source};
 use crate::rule_set::RuleSet;
-use crate::to_do::{many_of_one, sum_text};
 use crate::unlike::comparison_text;
 
 /// Pool names printed before the rest is counted.

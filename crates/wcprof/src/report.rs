@@ -32,11 +32,10 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
     parquet::check(args, format)?;
     report_flags::check(args, format)?;
     args.out.check(&[&args.trace])?;
-    if args.what.locks {
-        return locks::run(args);
-    }
-    if args.trees.by == Some(ByArg::Daemon) {
-        return daemons::run(args);
+    match args.trees.by {
+        _ if args.what.locks => return locks::run(args),
+        Some(ByArg::Daemon) => return daemons::run(args),
+        _ => {}
     }
     let mut view = view(args, format)?;
     if format == FormatArg::Html {
