@@ -1,6 +1,6 @@
 //! The flat profile: self and total time of each function, a table a group.
 //!
-//! As in the text tree, percentages are of the group's observed time, and `±` is half the width of
+//! Percentages are of the time of the group that is shown, and `±` is half the width of
 //! the 95 % confidence interval, in points. A function that calls itself counts once in its total.
 
 use std::io::{self, Write};
@@ -29,7 +29,7 @@ pub fn functions(
         }
         let name = key_name(profile, &group.key, &group.threads);
         let head = format!(
-            "{}: {}, {} observed, {} shown",
+            "{}: {}, {} observed, {} shown = 100 %",
             terminal_name(name.as_deref().unwrap_or("all threads")),
             count(group.threads.len(), "thread"),
             duration(group.observed),
@@ -71,11 +71,11 @@ fn line(profile: &Profile, group: &FunctionGroup, function: &FunctionWeight) -> 
     let name = &profile.functions[function.function.0 as usize].name;
     format!(
         "{:6.2}% {:<6} {:>8}  {:6.2}% {:<6} {:>8}  {}",
-        percent(function.self_weight, group.observed),
-        plus_minus(function.self_interval, group.observed),
+        percent(function.self_weight, group.shown),
+        plus_minus(function.self_interval, group.shown),
         duration(function.self_weight),
-        percent(function.total_weight, group.observed),
-        plus_minus(function.total_interval, group.observed),
+        percent(function.total_weight, group.shown),
+        plus_minus(function.total_interval, group.shown),
         duration(function.total_weight),
         terminal_name(name),
     )

@@ -7,6 +7,7 @@ use wcprof_profile::model::{FunctionId, Profile, State, process_names};
 use wcprof_text::{and_more, count, duration, percent, terminal_name};
 use wcprof_types::StackEnd;
 
+use crate::figures::at_a_time;
 use crate::stopped::{Stopped, stopped};
 use crate::unnamed::{MUCH, UnnamedCpu};
 
@@ -249,11 +250,13 @@ impl<'p> Headline<'p> {
     }
 
     fn shares(&self) -> String {
-        let share = |name: &str, state: State| format!("{name} {:.1} %", self.share(state));
+        let n = |ns: u64| at_a_time(self.profile, ns);
+        let share =
+            |name: &str, state: State| format!("{name} {:.2}", n(self.states[state as usize]));
         let seen = |state: &State| self.states[*state as usize] > 0;
         let waits = State::ALL.into_iter().filter(|s| s.is_waiting());
         let waiting = waits.clone().map(|s| self.states[s as usize]);
-        let blocked = percent(waiting.fold(0, u64::saturating_add), self.observed_ns());
+        let blocked = n(waiting.fold(0, u64::saturating_add));
         let parts = waits.filter(seen).map(|state| match state {
             State::Blocked => share("other", state),
             state => share(state.name(), state),
@@ -276,11 +279,11 @@ impl<'p> Headline<'p> {
         let mut all = vec![
             share("on-CPU", State::OnCpu),
             share("runnable", State::Runnable),
-            format!("blocked {blocked:.1} %{parts}"),
+            format!("blocked {blocked:.2}{parts}"),
             share("idle", State::Idle),
         ];
         all.extend(rare);
-        format!("thread time: {}\n", all.join(", "))
+        format!("threads at a time: {}\n", all.join(", "))
     }
 }
 

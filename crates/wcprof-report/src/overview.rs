@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use wcprof_findings::ToDo;
 use wcprof_profile::model::{Profile, ProfileProcess, State};
 use wcprof_profile::{CategoryTime, counted_by_class, vm_exits};
-use wcprof_text::{and_more, count, duration, one_line, terminal_name, wrap};
+use wcprof_text::{and_more, columns, count, duration, one_line, terminal_name, wrap};
 
 use crate::figures::{
     COLUMNS, MIN_SHOWN, WaitSite, at_a_time, at_a_time_text, busiest_pools, callers, kinds_of_work,
@@ -32,8 +32,9 @@ const LEGEND: &str =
     "bars: # runs, r waits for a CPU, L lock, D disk, w other; the busiest pool's is the longest";
 /// Columns of a pool's name.
 const NAME: usize = 17;
-/// Columns of the place of a wait.
+/// Columns of the place of a wait, and those before it.
 const PLACE: usize = 46;
+const BEFORE_PLACE: usize = 27;
 /// Columns of a kind of work, where none is longer.
 const KIND: usize = 20;
 /// Columns where no terminal says how many there are.
@@ -277,8 +278,12 @@ impl Overview<'_> {
         }
         let on_cpu = self.answers.categories.iter().map(|c| c.weight);
         let cores = self.at_a_time(on_cpu.fold(0, u64::saturating_add));
+        // Shares of next to nothing say nothing.
+        if cores < MIN_SHOWN {
+            return Vec::new();
+        }
         let head = heading(format!(
-            "WHERE CPU GOES (on-CPU time, % of {cores:.2} cores)"
+            "WHERE CPU GOES (% of {cores:.2} cores, kind of work, functions that ask for it)"
         ));
         let longest = kinds.iter().map(|kind| kind.name.len()).max();
         let width = longest.unwrap_or(0).max(KIND);
@@ -311,19 +316,28 @@ impl Overview<'_> {
         if sites.is_empty() {
             return Vec::new();
         }
-        let lines = sites.iter().take(n).map(|site| {
-            let holder = site.holder.as_deref().unwrap_or_default();
-            vec![
+        let lines = sites.iter().take(n).flat_map(|site| {
+            let place = terminal_name(&site.place).into_owned();
+            let mut line = vec![
                 (Style::Plain, format!("{:>9}  ", duration(site.weight))),
                 (Style::Of(site.state), format!("{:<15}", site.state_text())),
-                (
-                    Style::Plain,
-                    format!(" {:<PLACE$}  ", terminal_name(&site.place)),
-                ),
-                (Style::Plain, terminal_name(holder).into_owned()),
-            ]
+                (Style::Plain, format!(" {place}")),
+            ];
+            let Some(holder) = &site.holder else {
+                return vec![line];
+            };
+            let holder = terminal_name(holder).into_owned();
+            let taken = BEFORE_PLACE + columns(&place).max(PLACE) + 2 + columns(&holder);
+            if self.width.is_some_and(|width| taken > width) {
+                let below = format!("{:BEFORE_PLACE$}  {holder}", "");
+                return vec![line, plain(below)];
+            }
+            let gap = " ".repeat(PLACE.saturating_sub(columns(&place)) + 2);
+            line.push((Style::Plain, gap + &holder));
+            vec![line]
         });
-        let head = heading("WHERE THREADS WAIT (without idle time)");
+        let head =
+            heading("WHERE THREADS WAIT (time without idle, state, function < caller, holder)");
         head.into_iter().chain(lines).collect()
     }
 }

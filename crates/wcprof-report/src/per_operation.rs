@@ -50,7 +50,7 @@ pub fn per_operation_text(
     let columns = ["CPU", "cpu-wait", "lock", "disk", "other"];
     out += &format!("{:<NAME$}", "pool");
     out.extend(columns.map(|name| format!(" {name:>9}")));
-    out += "   (us of all threads together)\n";
+    out += "   (us of threads' time, which is no latency)\n";
     let (shown, others) = pools.split_at(pools.len().min(MAX_LINES));
     for pool in shown {
         out += &line(&pool.name, &pool.cost);
@@ -130,7 +130,7 @@ mod tests {
         let text = per_operation_text("ceph-osd", None, &costs);
         let expected = "\
 PER OPERATION of ceph-osd
-pool                           CPU  cpu-wait      lock      disk     other   (us of all threads together)
+pool                           CPU  cpu-wait      lock      disk     other   (us of threads' time, which is no latency)
 p0?[2J                        10.0       5.0         -         -         -
 p1?[2J                        10.0       5.0         -         -         -
 p2?[2J                        10.0       5.0         -         -         -

@@ -1,9 +1,9 @@
-//! Call trees as text: percent of wall-clock time, time, and the functions; on-CPU time, waits and stopped time apart.
+//! Call trees as text: percent of the time of the tree, time, and the functions; on-CPU time, waits and stopped time apart.
 //!
 //! `±` is half the width of the 95 % confidence interval, in points.
 //!
-//! Percentages are of the group's observed time, idle time included, so that a thread that is
-//! nearly always idle does not look busy. A function that all time of another passes through follows it
+//! Percentages are of the time of the tree, which its heading says: its roots add up to 100 %, and what is pruned is pruned
+//! by the same base. A function that all time of another passes through follows it
 //! in its line: only branches take lines.
 
 use std::cmp::Reverse;
@@ -17,6 +17,7 @@ use wcprof_profile::{Group, GroupKey, Interval, KERNEL, Label, Node, Trees, View
 use wcprof_text::{columns, count, cut, duration, percent, terminal_name};
 
 use crate::colors::ansi;
+use crate::figures::at_a_time;
 use crate::group::group_name;
 
 /// How to print.
@@ -117,6 +118,14 @@ pub fn text(
     let groups = trees.groups().into_iter();
     let (listed, empty): (Vec<_>, Vec<_>) =
         groups.partition(|parts| !options.only_shown || shown_ns(parts) > 0);
+    if !listed.is_empty() {
+        let columns = "  share ±95 %      time  function, and what it called";
+        let columns = match trees.leaf_first {
+            true => columns.replace("what it called", "who called it"),
+            false => columns.to_owned(),
+        };
+        writeln!(out, "{}", cut(&columns, options.width))?;
+    }
     let texts = listed.par_iter().map(|parts| {
         let mut text = Vec::new();
         write_group(profile, trees, parts, options, &mut text).map(|()| text)
@@ -161,9 +170,13 @@ fn write_group(
         let Some(group) = group.filter(|group| group.weight > 0) else {
             continue;
         };
-        if let Some(heading) = heading {
-            writeln!(out, " {heading} {}", duration(group.weight))?;
-        }
+        let heading = heading.map_or_else(String::new, |heading| format!("{heading} "));
+        let at_a_time = at_a_time(profile, group.weight);
+        let line = format!(
+            " {heading}{} = 100 %, {at_a_time:.2} threads at a time",
+            duration(group.weight)
+        );
+        writeln!(out, "{}", cut(&line, options.width))?;
         let names = Names {
             profile,
             separator: if trees.leaf_first { " < " } else { " > " },
@@ -289,8 +302,8 @@ fn write_node(
     options: &TextOptions,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let share = percent(node.weight, group.observed());
-    let sure = plus_minus(node.interval, group.observed());
+    let share = percent(node.weight, group.weight);
+    let sure = plus_minus(node.interval, group.weight);
     let figures = format!("{share:6.2}% {sure:<6} {:>8}", duration(node.weight));
     let mark = if is_cut { " ..." } else { "" };
     let state = annotation(group, node);

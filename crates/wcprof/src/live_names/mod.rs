@@ -82,6 +82,12 @@ impl LiveNames {
         }
     }
 
+    /// The first profile has no names that must be looked up.
+    pub(crate) fn first_without_names(mut self) -> Self {
+        self.pauses.put_off_first();
+        self
+    }
+
     /// What happened in a part of a recording until `to`, a time of the recording, with the names that
     /// are known by now.
     pub(crate) fn profile(

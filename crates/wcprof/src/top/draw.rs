@@ -12,8 +12,11 @@ use super::model::Model;
 use super::row::{Row, RowKey};
 use super::state::Ui;
 
-const BAR: usize = 30;
+/// Cells of a bar, as far as the columns beside it leave room.
+const BAR: std::ops::RangeInclusive<usize> = 8..=30;
 const NAME: usize = 26;
+/// Columns of a row beside its bar.
+const BESIDE: usize = NAME + 6 + 5 * 7;
 
 /// Draws all of it; a screen that is too small shows what has room. `status` says how long it records,
 /// which time is shown, and what it costs.
@@ -57,13 +60,15 @@ fn draw_rows(frame: &mut Frame<'_>, area: Rect, model: &Model, ui: &Ui, color: b
     let room = usize::from(area.height.saturating_sub(1));
     let at = ui.at(&model.rows);
     let from = (at + 1).saturating_sub(room);
+    let cells = usize::from(area.width).saturating_sub(BESIDE);
+    let cells = cells.clamp(*BAR.start(), *BAR.end());
     let title = format!(
-        "{:<NAME$} {:>4} {:<BAR$} {:>6} {:>6} {:>6} {:>6} {:>6}",
+        "{:<NAME$} {:>4} {:<cells$} {:>6} {:>6} {:>6} {:>6} {:>6}",
         "pool", "n", "states", "cpu%", "run%", "lock%", "wait%", "idle%"
     );
     let mut lines = vec![Line::raw(title)];
     for (i, row) in model.rows.iter().enumerate().skip(from).take(room) {
-        let mut line = line_of(row, ui, color);
+        let mut line = line_of(row, ui, cells, color);
         if i == at {
             line = line.style(Style::new().add_modifier(Modifier::REVERSED));
         }
@@ -72,7 +77,7 @@ fn draw_rows(frame: &mut Frame<'_>, area: Rect, model: &Model, ui: &Ui, color: b
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-fn line_of(row: &Row, ui: &Ui, color: bool) -> Line<'static> {
+fn line_of(row: &Row, ui: &Ui, n_cells: usize, color: bool) -> Line<'static> {
     let name = match &row.key {
         RowKey::Pool(..) if ui.open.contains(&row.key) => format!("- {}", row.name),
         RowKey::Pool(..) => format!("+ {}", row.name),
@@ -84,7 +89,7 @@ fn line_of(row: &Row, ui: &Ui, color: bool) -> Line<'static> {
         100.0 * states.iter().map(|s| row.states[*s as usize]).sum::<f64>()
     };
     let mut spans = vec![Span::raw(format!("{name}{blank} {:>4} ", row.n_threads))];
-    for (state, cells) in bar(&row.states) {
+    for (state, cells) in bar(&row.states, n_cells) {
         let text = mark(state).to_string().repeat(cells);
         spans.push(match color {
             true => Span::styled(text, Style::new().fg(color_of(state))),
@@ -109,19 +114,19 @@ fn line_of(row: &Row, ui: &Ui, color: bool) -> Line<'static> {
 }
 
 /// Cells of each state; together they fill the bar.
-fn bar(states: &[f64; State::ALL.len()]) -> Vec<(State, usize)> {
+fn bar(states: &[f64; State::ALL.len()], n_cells: usize) -> Vec<(State, usize)> {
     let mut cells = Vec::new();
     let (mut sum, mut given) = (0.0, 0);
     for state in State::ALL {
         sum += states[state as usize];
-        let upto = ((sum * BAR as f64).round() as usize).clamp(given, BAR);
+        let upto = ((sum * n_cells as f64).round() as usize).clamp(given, n_cells);
         if upto > given {
             cells.push((state, upto - given));
         }
         given = upto;
     }
-    if given < BAR {
-        cells.push((State::Unknown, BAR - given));
+    if given < n_cells {
+        cells.push((State::Unknown, n_cells - given));
     }
     cells
 }

@@ -42,7 +42,7 @@ use crate::signals::{ENDING, Ending, at_signals};
 use crate::terminal::Terminal;
 use crate::views::answers;
 use draw::draw;
-use model::Model;
+use model::{Model, fitting};
 use state::{Action, Ui};
 
 #[derive(Args, Debug)]
@@ -97,7 +97,8 @@ struct Picture {
     kept: Arc<NamedSnapshot>,
     profile: Profile,
     answers: Answers,
-    line: String,
+    /// How long it records, which time is shown, and what it costs: the most important first.
+    line: Vec<String>,
 }
 
 pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
@@ -125,7 +126,8 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
     };
     let painter = Painter {
         window_ns: args.window.as_nanos() as u64,
-        names: LiveNames::default(),
+        // Large debug files take many seconds on a busy machine.
+        names: LiveNames::default().first_without_names(),
         symbols: SymbolOptions {
             cancel: options.ending.names.clone(),
             ..symbol_options(&args.analysis.symbols)
@@ -317,15 +319,17 @@ impl Painter {
             let until = TimeNs(to.saturating_sub(cut.from().0));
             let tables = cut.tables();
             let stats = &tables.stats;
-            let line = format!(
-                "the last {:.1} s; {:.0} s recorded, {:.0} s kept; {} Hz, engine {}; wcprof {:.1} % of a core",
-                until.0 as f64 / 1e9,
-                now as f64 / 1e9,
-                (now - kept.snapshot.start().0) as f64 / 1e9,
-                tables.header.rate_hz,
-                tables.header.engine,
-                100.0 * stats.own_cpu_ns as f64 / stats.duration.0.max(1) as f64,
-            );
+            let own = 100.0 * stats.own_cpu_ns as f64 / stats.duration.0.max(1) as f64;
+            let line = vec![
+                format!("the last {:.1} s", until.0 as f64 / 1e9),
+                format!("{:.0} s recorded", now as f64 / 1e9),
+                format!("wcprof {own:.1} % of a core"),
+                format!(
+                    "{} Hz, engine {}",
+                    tables.header.rate_hz, tables.header.engine
+                ),
+                format!("{:.0} s kept", (now - kept.snapshot.start().0) as f64 / 1e9),
+            ];
             let answers = answers(&profile, tables, &self.hotspot_rules, &self.categories);
             (profile, answers, line)
         };
@@ -365,9 +369,13 @@ impl View<'_> {
             pane: Vec::new(),
         };
         loop {
-            let status = picture.as_ref().map_or("", |picture| picture.line.as_str());
+            let width = terminal.size().map_or(100, |size| usize::from(size.width));
+            let status = picture
+                .as_ref()
+                .map(|picture| fitting(&picture.line, "; ", width));
+            let status = status.unwrap_or_default();
             terminal
-                .draw(|frame| draw(frame, &model, &ui, status, self.color))
+                .draw(|frame| draw(frame, &model, &ui, &status, self.color))
                 .context("failed to draw")?;
             // The sender that is kept here never lets this end.
             let Ok(event) = news.recv() else {

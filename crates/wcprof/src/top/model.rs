@@ -1,12 +1,12 @@
 //! A profile of the last seconds to what is shown: pools and threads with their states, and lines.
 //! Pure; all text is made harmless here.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use wcprof_profile::model::{Profile, State};
 use wcprof_profile::{Direction, GroupBy, View, counted_by_class};
 use wcprof_report::{Answers, Overview, TextOptions, TextTrees, rate_text, text};
-use wcprof_text::terminal_name;
+use wcprof_text::{columns, terminal_name};
 
 use super::row::{Row, RowKey};
 use super::state::{Pane, Ui};
@@ -37,7 +37,7 @@ impl Model {
             (Pane::Help, _) => ("keys".to_owned(), HELP.map(str::to_owned).to_vec()),
         };
         Self {
-            headline: headline(profile),
+            headline: headline(profile, width),
             rows,
             pane_title,
             pane,
@@ -45,35 +45,62 @@ impl Model {
     }
 }
 
-fn headline(profile: &Profile) -> String {
+/// The first of the texts that fit into a line together.
+pub(super) fn fitting(texts: &[String], separator: &str, width: usize) -> String {
+    let mut line = String::new();
+    for text in texts {
+        let separator = if line.is_empty() { "" } else { separator };
+        if !line.is_empty() && columns(&line) + columns(separator) + columns(text) > width {
+            break;
+        }
+        line = line + separator + text;
+    }
+    line
+}
+
+/// Who, and how many threads did what at a time, as far as it fits.
+fn headline(profile: &Profile, width: usize) -> String {
     let subject = match profile.processes.as_slice() {
         [only] => format!("{} (pid {})", terminal_name(&only.title), only.pid),
-        all => format!("{} processes", all.len()),
+        all => {
+            let classes: BTreeSet<&str> = all.iter().map(|p| p.class.as_str()).collect();
+            let only = classes.first().filter(|_| classes.len() == 1);
+            let of = only.map_or_else(String::new, |class| format!(" of {}", terminal_name(class)));
+            format!("{} processes{of}", all.len())
+        }
     };
     let mut sums = [0; State::ALL.len()];
     for row in &profile.rows {
         sums[row.state as usize] += row.weight;
     }
     let of = |state: State| sums[state as usize];
-    let share = |state| 100.0 * shares(&sums)[state as usize];
-    let running = State::ALL.into_iter().filter(|s| s.is_running());
-    let cores: u64 = running.map(of).sum();
-    let counted = counted_by_class(profile);
-    let operations = counted.values().map(|counted| rate_text(counted) + ", ");
-    let operations: String = operations.collect();
-    let stopped = match share(State::Stopped) {
-        0.0 => String::new(),
-        percent => format!(", STOPPED {percent:.1} %"),
+    let at_a_time = |states: &[State]| {
+        let ns = states
+            .iter()
+            .map(|state| of(*state))
+            .fold(0, u64::saturating_add);
+        ns as f64 / profile.duration_ns().max(1) as f64
     };
-    format!(
-        "{subject}: {operations}{} threads, {:.2} cores, runnable {:.1} %, lock {:.1} %, disk {:.1} %, idle {:.1} %{stopped}",
-        profile.threads.len(),
-        cores as f64 / profile.duration_ns().max(1) as f64,
-        share(State::Runnable),
-        share(State::Lock),
-        share(State::Disk),
-        share(State::Idle) + share(State::PlaceUnknown),
-    )
+    let running: Vec<State> = State::ALL.into_iter().filter(|s| s.is_running()).collect();
+    let counted = counted_by_class(profile);
+    let mut texts = vec![format!("{subject}: uses {:.2} cores", at_a_time(&running))];
+    texts.extend(counted.values().map(rate_text));
+    for (what, states) in [
+        ("STOPPED", &[State::Stopped][..]),
+        ("waits for a CPU", &[State::Runnable, State::StealIrq]),
+        ("locks", &[State::Lock]),
+        ("disk", &[State::Disk]),
+        ("network", &[State::Net]),
+        ("idle", &[State::Idle, State::PlaceUnknown]),
+    ] {
+        // Like the first screen, which counts threads at a time.
+        let n = at_a_time(states);
+        if n >= 0.005 {
+            texts.push(format!("{what} {n:.2}"));
+        }
+    }
+    texts.push(format!("{} threads", profile.threads.len()));
+    fitting(&texts, ", ", width)
 }
 
 /// Pools, the busiest first, each with its threads if it is unfolded.
@@ -83,36 +110,51 @@ fn rows(profile: &Profile, open: &BTreeSet<RowKey>) -> Vec<Row> {
         let sum = &mut sums[row.thread][row.state as usize];
         *sum = sum.saturating_add(row.weight);
     }
-    let mut pools: Vec<(Row, Vec<Row>)> = Vec::new();
+    // Pools of one name of all processes of a program are one.
+    let mut by_name: BTreeMap<RowKey, Vec<usize>> = BTreeMap::new();
     for pool in &profile.pools {
+        let key = RowKey::Pool(
+            class_of(profile, pool.process).to_owned(),
+            pool.name.clone(),
+        );
+        by_name.entry(key).or_default().extend(&pool.threads);
+    }
+    let has_classes = profile
+        .processes
+        .iter()
+        .any(|p| p.class != profile.processes[0].class);
+    let pools = by_name.into_iter().map(|(key, threads)| {
         let mut whole = [0_u64; State::ALL.len()];
-        let mut threads = Vec::new();
-        for &at in &pool.threads {
+        let rows = threads.iter().map(|&at| {
             let thread = &profile.threads[at];
             for (whole, part) in whole.iter_mut().zip(sums[at]) {
                 *whole = whole.saturating_add(part);
             }
-            threads.push(Row {
+            Row {
                 name: format!("{} {}", terminal_name(&thread.comm), thread.tid),
                 key: RowKey::Thread(thread.pid.0, thread.tid.0),
                 n_threads: 1,
                 states: shares(&sums[at]),
-            });
-        }
-        let name = terminal_name(&pool.name);
+            }
+        });
+        let rows: Vec<Row> = rows.collect();
+        let name = match &key {
+            RowKey::Pool(class, name) if has_classes => {
+                format!("{} ({})", terminal_name(name), terminal_name(class))
+            }
+            RowKey::Pool(_, name) => terminal_name(name).into_owned(),
+            RowKey::Thread(..) => String::new(),
+        };
         let row = Row {
-            name: match profile.processes.len() > 1 {
-                true => format!("{name} ({})", pool.pid),
-                false => name.into_owned(),
-            },
-            key: RowKey::Pool(pool.pid.0, pool.name.clone()),
-            n_threads: pool.threads.len(),
+            name,
+            key,
+            n_threads: rows.len(),
             states: shares(&whole),
         };
-        if whole.iter().any(|ns| *ns > 0) {
-            pools.push((row, threads));
-        }
-    }
+        (row, rows)
+    });
+    let has_time = |(row, _): &(Row, Vec<Row>)| row.states.iter().any(|share| *share > 0.0);
+    let mut pools: Vec<(Row, Vec<Row>)> = pools.filter(has_time).collect();
     // By threads that are not idle, so that a pool of many counts for more than one thread.
     let load = |row: &Row| row.busy() * row.n_threads as f64;
     pools.sort_by(|(a, _), (b, _)| load(b).total_cmp(&load(a)).then_with(|| a.key.cmp(&b.key)));
@@ -123,6 +165,12 @@ fn rows(profile: &Profile, open: &BTreeSet<RowKey>) -> Vec<Row> {
         [pool].into_iter().chain(rows)
     });
     unfolded.collect()
+}
+
+/// The program of a process.
+fn class_of(profile: &Profile, process: usize) -> &str {
+    let process = profile.processes.get(process);
+    process.map_or("", |process| process.class.as_str())
 }
 
 fn shares(sums: &[u64; State::ALL.len()]) -> [f64; State::ALL.len()] {
@@ -146,8 +194,9 @@ fn tree(profile: &Profile, key: &RowKey, direction: Direction) -> Vec<String> {
         let mut threads = group.threads.iter().map(|&t| &profile.threads[t]);
         threads.any(|thread| match key {
             RowKey::Thread(pid, tid) => (thread.pid.0, thread.tid.0) == (*pid, *tid),
-            RowKey::Pool(pid, name) => {
-                thread.pid.0 == *pid && profile.pools[thread.pool].name == *name
+            RowKey::Pool(class, name) => {
+                class_of(profile, thread.process) == class
+                    && profile.pools[thread.pool].name == *name
             }
         })
     });

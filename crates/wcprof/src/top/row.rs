@@ -16,8 +16,8 @@ pub(crate) struct Row {
 /// What a row is, from one second to the next.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum RowKey {
-    /// Pid and name.
-    Pool(i32, String),
+    /// The program of its processes, and its name.
+    Pool(String, String),
     /// Pid and tid.
     Thread(i32, i32),
 }
