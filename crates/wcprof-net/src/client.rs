@@ -6,6 +6,10 @@ use std::time::Duration;
 use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
 use ureq::{Agent, Proxy};
 
+/// How long a connection without a request is kept. A server or proxy may end it at any time, and a request that is sent just
+/// then is lost without a word.
+const MAX_IDLE: Duration = Duration::from_secs(2);
+
 /// What a client waits for at most; `None` waits without end.
 #[derive(Clone, Debug)]
 pub struct ClientLimits {
@@ -42,6 +46,7 @@ pub fn client(limits: &ClientLimits) -> Agent {
         .timeout_per_read(limits.step)
         .timeout_per_write(limits.step)
         .timeout_per_call(limits.whole)
+        .max_idle_age(MAX_IDLE)
         .proxy(match limits.proxy {
             true => Proxy::try_from_env(),
             false => None,

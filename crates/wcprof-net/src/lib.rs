@@ -9,6 +9,7 @@
 mod backoff;
 mod client;
 mod pusher;
+mod said;
 mod server;
 mod spool;
 mod store;

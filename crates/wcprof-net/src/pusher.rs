@@ -1,4 +1,4 @@
-//! A spool to a store: the oldest request first, again and again until the store takes it.
+//! A spool to a store: each request until the store has it, or will never have it.
 
 use std::io;
 use std::sync::Arc;
@@ -32,6 +32,8 @@ pub struct PushFigures {
     pub n_retries: AtomicU64,
     /// Requests that the store refused for good.
     pub n_refused: AtomicU64,
+    /// Requests that the store may have, or a part of which it has: they are not sent again.
+    pub n_unsure: AtomicU64,
     /// Profiles that the store refused of requests that it has.
     pub n_rejected: AtomicU64,
     /// When the store took one last, seconds since 1970; 0 for never.
@@ -48,8 +50,8 @@ pub struct Pusher {
 }
 
 impl Pusher {
-    /// Begins. `begin` is called first on the new thread, `event` after each try, with the time to the next one of the
-    /// same request, if there is one.
+    /// Begins. `begin` is called first on the new thread, `event` after each try, with the time that is
+    /// waited until the next one, if it is not the next request's.
     ///
     /// # Errors
     /// When no thread can be started.
@@ -109,7 +111,7 @@ impl Work {
                 self.spool
                     .pause(self.options.spread.mul_f64(fastrand::f64()));
             }
-            let Some((number, request)) = self.spool.oldest() else {
+            let Some((number, request)) = self.spool.next() else {
                 was_empty = true;
                 continue;
             };
@@ -126,6 +128,11 @@ impl Work {
                     was_empty = self.spool.figures().n_waiting == 0;
                     backoff.reset();
                     None
+                }
+                // Whatever comes next may be lost, too.
+                Answer::Unsure { .. } => {
+                    self.spool.remove(number);
+                    Some(backoff.next(None))
                 }
                 Answer::Later { after, .. } => Some(backoff.next(*after)),
                 Answer::NoEntry { .. } => Some(backoff.next(None)),
@@ -156,6 +163,7 @@ impl Work {
                 figures.last_taken.store(now, Ordering::Relaxed);
             }
             Answer::Refused { .. } => add(&figures.n_refused, 1),
+            Answer::Unsure { .. } => add(&figures.n_unsure, 1),
             Answer::Later { .. } | Answer::NoEntry { .. } => add(&figures.n_retries, 1),
         }
         if let Answer::Partly { n_rejected, .. } = answer {

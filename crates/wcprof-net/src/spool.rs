@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Bytes of requests that wait in memory where the folder does not take them.
 const MAX_MEMORY: u64 = 8 << 20;
@@ -25,6 +25,8 @@ pub struct SpoolOptions {
     pub kind: &'static str,
     /// Beyond it the oldest are dropped.
     pub max_bytes: u64,
+    /// Requests whose profiles began longer ago are dropped before they are sent: the store would refuse them.
+    pub max_age: Option<Duration>,
 }
 
 impl SpoolOptions {
@@ -44,6 +46,8 @@ pub struct SpoolFigures {
     pub bytes: u64,
     /// Requests dropped to make room.
     pub n_dropped: u64,
+    /// Requests dropped since the store takes no profiles of their age.
+    pub n_expired: u64,
     /// Requests that could not be written to the folder and wait, or waited, in memory.
     pub n_unwritten: u64,
     /// Those that wait there.
@@ -65,6 +69,9 @@ struct Waiting {
     figures: SpoolFigures,
     /// A request that is being sent: it is not dropped, since the store may have it.
     sending: Option<u64>,
+    /// The request that was tried last and waits again: the next one is tried after it, so that one request that the store
+    /// never takes holds up no other.
+    tried: Option<u64>,
     is_closed: bool,
     is_stopped: bool,
 }
@@ -72,6 +79,8 @@ struct Waiting {
 #[derive(Clone, Debug)]
 struct Entry {
     number: u64,
+    /// When its profiles begin, seconds since 1970.
+    begin: u64,
     len: u64,
     /// `None`: in its file.
     memory: Option<Arc<[u8]>>,
@@ -81,6 +90,20 @@ struct Entry {
 fn is_short_of_means(error: &io::Error) -> bool {
     let code = error.raw_os_error();
     code.is_some_and(|code| [libc::EMFILE, libc::ENFILE, libc::ENOMEM].contains(&code))
+}
+
+impl Waiting {
+    fn next_to_try(&self) -> Option<Entry> {
+        let is_next = |entry: &&Entry| self.tried.is_none_or(|tried| entry.number > tried);
+        let next = self.entries.iter().find(is_next);
+        next.or(self.entries.front()).cloned()
+    }
+}
+
+fn unix_seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs()
 }
 
 impl Spool {
@@ -95,18 +118,21 @@ impl Spool {
             for entry in fs::read_dir(folder)? {
                 let entry = entry?;
                 let path = entry.path();
-                let number = path
-                    .file_stem()
-                    .and_then(|stem| stem.to_str()?.parse().ok());
+                let stem = path.file_stem().and_then(|stem| stem.to_str());
+                let numbers = stem.and_then(|stem| {
+                    let (number, begin) = stem.split_once('-')?;
+                    Some((number.parse().ok()?, begin.parse().ok()?))
+                });
                 let ending = path.extension().and_then(|ending| ending.to_str());
                 let metadata = entry.metadata()?;
-                match (number, ending) {
-                    (Some(number), Some(ending))
+                match (numbers, ending) {
+                    (Some((number, begin)), Some(ending))
                         if ending == options.kind && metadata.is_file() =>
                     {
                         let len = metadata.len();
                         found.push(Entry {
                             number,
+                            begin,
                             len,
                             memory: None,
                         });
@@ -138,27 +164,29 @@ impl Spool {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a request. Whoever takes requests meanwhile does not wait for the disk.
+    /// Adds a request whose profiles begin then. Whoever takes requests meanwhile does not wait for the disk.
     ///
     /// # Errors
     /// Why the folder does not take it: it waits in memory then.
-    pub fn add(&self, request: Vec<u8>) -> io::Result<()> {
-        let len = request.len() as u64;
+    pub fn add(&self, request: Vec<u8>, begin: SystemTime) -> io::Result<()> {
         let number = {
             let mut waiting = self.lock();
             waiting.next += 1;
             waiting.next - 1
         };
-        let written = self.write(number, &request);
+        let mut entry = Entry {
+            number,
+            begin: unix_seconds(begin),
+            len: request.len() as u64,
+            memory: None,
+        };
+        let written = self.write(&entry, &request);
         let is_written = written.as_ref().is_ok_and(|in_folder| *in_folder);
         let mut waiting = self.lock();
         waiting.figures.n_unwritten += u64::from(!is_written);
-        waiting.figures.bytes += len;
-        waiting.entries.push_back(Entry {
-            number,
-            len,
-            memory: (!is_written).then(|| request.into()),
-        });
+        waiting.figures.bytes += entry.len;
+        entry.memory = (!is_written).then(|| request.into());
+        waiting.entries.push_back(entry);
         let removed = self.make_room(&mut waiting);
         drop(waiting);
         self.arrived.notify_all();
@@ -168,16 +196,17 @@ impl Spool {
         written.map(drop)
     }
 
-    fn path(&self, number: u64, ending: &str) -> Option<PathBuf> {
+    fn path(&self, entry: &Entry, ending: &str) -> Option<PathBuf> {
         let folder = self.options.folder()?;
-        Some(folder.join(format!("{number:020}.{ending}")))
+        let Entry { number, begin, .. } = entry;
+        Some(folder.join(format!("{number:020}-{begin}.{ending}")))
     }
 
     /// A file appears when it is whole. It is private, and never written through a link. `false`: there is no folder.
-    fn write(&self, number: u64, request: &[u8]) -> io::Result<bool> {
+    fn write(&self, entry: &Entry, request: &[u8]) -> io::Result<bool> {
         let paths = self
-            .path(number, UNFINISHED)
-            .zip(self.path(number, self.options.kind));
+            .path(entry, UNFINISHED)
+            .zip(self.path(entry, self.options.kind));
         let Some((unfinished, path)) = paths else {
             return Ok(false);
         };
@@ -198,7 +227,7 @@ impl Spool {
 
     fn remove_file(&self, entry: &Entry) {
         if let Some(path) = self
-            .path(entry.number, self.options.kind)
+            .path(entry, self.options.kind)
             .filter(|_| entry.memory.is_none())
         {
             // One that stays is sent again by the next process.
@@ -235,20 +264,27 @@ impl Spool {
         }
     }
 
-    /// The oldest request and its number, which is not dropped until it is [kept](Self::keep) or removed. One whose file
-    /// has gone or is damaged is dropped, so that it holds up no other; one may be read later if only means are short.
-    pub(crate) fn oldest(&self) -> Option<(u64, io::Result<Arc<[u8]>>)> {
+    /// The request after the one that was tried last, else the oldest, and its number. It is not dropped until it is
+    /// [kept](Self::keep) or removed. One whose file has gone or is damaged is dropped, so that it holds up no other; one may be
+    /// read later if only means are short. One that is too old is dropped.
+    pub(crate) fn next(&self) -> Option<(u64, io::Result<Arc<[u8]>>)> {
         loop {
             let entry = {
                 let mut waiting = self.lock();
-                let entry = waiting.entries.front().cloned()?;
+                let entry = waiting.next_to_try()?;
                 waiting.sending = Some(entry.number);
                 entry
             };
+            if self.is_too_old(&entry) {
+                if self.remove(entry.number) {
+                    self.lock().figures.n_expired += 1;
+                }
+                continue;
+            }
             if let Some(request) = entry.memory {
                 return Some((entry.number, Ok(request)));
             }
-            let path = self.path(entry.number, self.options.kind)?;
+            let path = self.path(&entry, self.options.kind)?;
             match fs::read(path) {
                 Err(error) if !is_short_of_means(&error) => {
                     if self.remove(entry.number) {
@@ -260,10 +296,17 @@ impl Spool {
         }
     }
 
+    fn is_too_old(&self, entry: &Entry) -> bool {
+        let age = unix_seconds(SystemTime::now()).saturating_sub(entry.begin);
+        self.options
+            .max_age
+            .is_some_and(|max_age| age > max_age.as_secs())
+    }
+
     /// The request that was to be sent waits again.
     pub(crate) fn keep(&self) {
         let mut waiting = self.lock();
-        waiting.sending = None;
+        waiting.tried = waiting.sending.take();
         let removed = self.make_room(&mut waiting);
         drop(waiting);
         removed.iter().for_each(|entry| self.remove_file(entry));
@@ -351,13 +394,14 @@ mod tests {
             folder: folder.map(|folder| File::open(folder).unwrap()),
             kind: "otlp",
             max_bytes,
+            max_age: None,
         };
         Spool::open(options).unwrap()
     }
 
     fn drain(spool: &Spool) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
-        while let Some((number, request)) = spool.oldest() {
+        while let Some((number, request)) = spool.next() {
             all.push(request.unwrap().to_vec());
             assert!(spool.remove(number));
         }
@@ -374,16 +418,17 @@ mod tests {
             "other",
         )
         .unwrap();
-        fs::write(folder.path().join("00000000000000000008.part"), "half").unwrap();
+        fs::write(folder.path().join("00000000000000000008-0.part"), "half").unwrap();
         fs::write(folder.path().join("notes.otlp"), "mine").unwrap();
         let first = spool(Some(folder.path()), 30);
         for i in 0..5 {
-            first.add(vec![i; 10]).unwrap();
+            first.add(vec![i; 10], UNIX_EPOCH).unwrap();
         }
         let figures = SpoolFigures {
             n_waiting: 3,
             bytes: 30,
             n_dropped: 2,
+            n_expired: 0,
             n_unwritten: 0,
             n_in_memory: 0,
         };
@@ -391,10 +436,10 @@ mod tests {
         drop(first);
         let second = spool(Some(folder.path()), 20);
         assert_eq!(second.figures().n_dropped, 1);
-        second.add(vec![9; 5]).unwrap();
+        second.add(vec![9; 5], UNIX_EPOCH).unwrap();
         assert_eq!(drain(&second), [vec![4; 10], vec![9; 5]]);
         assert_eq!(second.figures().bytes, 0);
-        second.add(vec![1; 21]).unwrap();
+        second.add(vec![1; 21], UNIX_EPOCH).unwrap();
         assert_eq!(
             (second.figures().n_waiting, second.figures().n_dropped),
             (0, 3)
@@ -407,6 +452,34 @@ mod tests {
         assert_eq!(left, ["00000000000000000007.pyroscope", "notes.otlp"]);
     }
 
+    /// Check that one that is not taken holds up no other, and has its turn again; and that what is too old is not sent.
+    #[test]
+    fn turns_and_age() {
+        let mut spool = spool(None, 100);
+        for i in 0..3 {
+            spool.add(vec![i], SystemTime::now()).unwrap();
+        }
+        let mut tried = Vec::new();
+        for _ in 0..4 {
+            tried.push(spool.next().unwrap().1.unwrap()[0]);
+            spool.keep();
+        }
+        assert_eq!(tried, [0, 1, 2, 0]);
+        spool.options.max_age = Some(Duration::from_secs(3600));
+        let ago = |seconds| SystemTime::now() - Duration::from_secs(seconds);
+        spool.add(vec![7], ago(3700)).unwrap();
+        spool.add(vec![8], ago(3500)).unwrap();
+        // The store's clock counts, and this one may be late.
+        spool
+            .add(vec![9], SystemTime::now() + Duration::from_secs(600))
+            .unwrap();
+        assert_eq!(drain(&spool), [[1], [2], [8], [9], [0]]);
+        assert_eq!(
+            (spool.figures().n_expired, spool.figures().n_dropped),
+            (1, 0)
+        );
+    }
+
     /// Check that files are private, that one of them is not written through a link, and that the folder may be renamed.
     #[test]
     fn private() {
@@ -415,12 +488,12 @@ mod tests {
         fs::create_dir(&path).unwrap();
         fs::write(&other, "other").unwrap();
         let spool = spool(Some(&path), 100);
-        symlink(&other, path.join("00000000000000000000.part")).unwrap();
-        assert!(spool.add(b"first".to_vec()).is_err());
+        symlink(&other, path.join("00000000000000000000-0.part")).unwrap();
+        assert!(spool.add(b"first".to_vec(), UNIX_EPOCH).is_err());
         assert_eq!(fs::read(&other).unwrap(), b"other");
         fs::rename(&path, &renamed).unwrap();
-        spool.add(b"second".to_vec()).unwrap();
-        let file = renamed.join("00000000000000000001.otlp");
+        spool.add(b"second".to_vec(), UNIX_EPOCH).unwrap();
+        let file = renamed.join("00000000000000000001-0.otlp");
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(drain(&spool), [&b"first"[..], b"second"]);
     }
@@ -431,9 +504,9 @@ mod tests {
     fn unreadable() {
         let folder = tempfile::tempdir().unwrap();
         let spool = spool(Some(folder.path()), 100);
-        spool.add(b"first".to_vec()).unwrap();
-        spool.add(b"second".to_vec()).unwrap();
-        let file = folder.path().join("00000000000000000000.otlp");
+        spool.add(b"first".to_vec(), UNIX_EPOCH).unwrap();
+        spool.add(b"second".to_vec(), UNIX_EPOCH).unwrap();
+        let file = folder.path().join("00000000000000000000-0.otlp");
         fs::remove_file(&file).unwrap();
         fs::create_dir(&file).unwrap();
         assert_eq!(drain(&spool), [b"second"]);
@@ -450,20 +523,20 @@ mod tests {
         let path = folder.path().join("spool");
         fs::create_dir(&path).unwrap();
         let written = spool(Some(&path), 64 << 20);
-        written.add(b"gone".to_vec()).unwrap();
+        written.add(b"gone".to_vec(), UNIX_EPOCH).unwrap();
         fs::remove_dir_all(&path).unwrap();
-        assert!(written.add(b"kept".to_vec()).is_err());
+        assert!(written.add(b"kept".to_vec(), UNIX_EPOCH).is_err());
         assert_eq!(written.figures().n_in_memory, 1);
         assert_eq!(drain(&written), [b"kept"]);
         let figures = written.figures();
         assert_eq!((figures.n_dropped, figures.n_unwritten), (1, 1));
         for _ in 0..10 {
-            assert!(written.add(vec![0; 1 << 20]).is_err());
+            assert!(written.add(vec![0; 1 << 20], UNIX_EPOCH).is_err());
         }
         assert_eq!(written.figures().n_waiting, 8);
         assert_eq!(written.figures().n_dropped, 3);
         let none = spool(None, 100);
-        none.add(vec![1]).unwrap();
+        none.add(vec![1], UNIX_EPOCH).unwrap();
         assert_eq!(drain(&none), [[1]]);
     }
 }

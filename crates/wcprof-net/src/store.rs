@@ -1,25 +1,27 @@
 //! A request to the answer of a profile store, and what is to be done about it.
+//!
+//! A store adds up what it gets: a request that is sent twice counts twice. So only what cannot have been stored is sent
+//! again.
 
 use std::fmt;
 use std::io::{Read, Write};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use prost::Message;
 use thiserror::Error;
-use ureq::Agent;
 use ureq::http::{HeaderMap, StatusCode};
+use ureq::{Agent, SendBody};
 use wcprof_text::terminal_name;
 
 use crate::client::{ClientLimits, client};
+use crate::said::{advice, said};
 
 /// Bytes of an answer that are read; more is an error of the server.
 const MAX_ANSWER: u64 = 64 << 10;
-/// Characters of an answer that are shown.
-const MAX_SHOWN: usize = 200;
 /// Bytes of a file with a token or a password.
 const MAX_SECRET: u64 = 64 << 10;
 
@@ -28,7 +30,7 @@ const MAX_SECRET: u64 = 64 << 10;
 pub enum StoreKind {
     /// Grafana Pyroscope and Alloy: `push.v1`.
     Pyroscope,
-    /// Parca: `writeraw`.
+    /// Parca: `writeraw` of its HTTP gateway, which reads JSON alone.
     Parca,
     /// OpenTelemetry's profiles signal, which is alpha.
     Otlp,
@@ -58,12 +60,13 @@ impl StoreKind {
 
     const fn content_type(self) -> &'static str {
         match self {
-            Self::Pyroscope | Self::Parca => "application/proto",
+            Self::Pyroscope => "application/proto",
+            Self::Parca => "application/json",
             Self::Otlp => "application/x-protobuf",
         }
     }
 
-    /// Whether its requests are compressed whole.
+    /// Whether its requests are compressed whole. Parca's gateway does not unpack them.
     const fn is_compressed(self) -> bool {
         !matches!(self, Self::Parca)
     }
@@ -199,7 +202,7 @@ pub enum Answer {
         /// Harmless.
         reason: String,
     },
-    /// The store may take it later.
+    /// It did not reach the store, or the store has none of it and may take it later.
     Later {
         /// Why not now; harmless.
         reason: String,
@@ -211,8 +214,13 @@ pub enum Answer {
         /// Harmless.
         reason: String,
     },
-    /// The store will never take it.
+    /// The store will never take it, and has none of it.
     Refused {
+        /// Harmless.
+        reason: String,
+    },
+    /// The store may have it, or a part of it.
+    Unsure {
         /// Harmless.
         reason: String,
     },
@@ -275,26 +283,38 @@ impl Store {
             Ok(None) => {}
             Err(reason) => return Answer::NoEntry { reason },
         }
-        let response = match post.send(request) {
+        post = post.header("Content-Length", request.len());
+        let mut unsent = request;
+        let response = match post.send(SendBody::from_reader(&mut unsent)) {
             Ok(response) => response,
-            Err(error) => return later(&error, &self.options.limits),
+            Err(error) => return broken(&error, unsent.is_empty(), &self.options.limits),
         };
         let (head, body) = response.into_parts();
         let body = body.into_with_config().limit(MAX_ANSWER).read_to_vec();
         if head.status.is_success() {
-            // Without a whole answer the request may have been lost.
             return match body {
+                Ok(body) if is_page(&head.headers, &body) => Answer::Later {
+                    reason: format!("status {}: {}", head.status, said(&body)),
+                    after: None,
+                },
                 Ok(body) if kind == StoreKind::Otlp => partly(&body).unwrap_or(Answer::Taken),
                 Ok(_) => Answer::Taken,
-                Err(error) => later(&error, &self.options.limits),
+                Err(error) => broken(&error, true, &self.options.limits),
             };
         }
         refusal(head.status, &head.headers, &body.unwrap_or_default())
     }
 }
 
-/// An error on the way, which another time may not happen.
-fn later(error: &ureq::Error, limits: &ClientLimits) -> Answer {
+/// Whether an answer is for a browser: that of a login, or of a user interface.
+fn is_page(headers: &HeaderMap, body: &[u8]) -> bool {
+    let kind = headers.get("content-type");
+    let is_html = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/html"));
+    is_html || body.trim_ascii_start().starts_with(b"<!")
+}
+
+/// An error on the way. A store that has got a whole request may have stored it.
+fn broken(error: &ureq::Error, is_sent: bool, limits: &ClientLimits) -> Answer {
     let seconds = |time: Option<Duration>| time.unwrap_or_default().as_secs_f64();
     let reason = match error {
         ureq::Error::Timeout(ureq::Timeout::Resolve | ureq::Timeout::Connect) => {
@@ -306,11 +326,20 @@ fn later(error: &ureq::Error, limits: &ClientLimits) -> Answer {
         ureq::Error::Timeout(_) => format!("nothing came for {} s", seconds(limits.step)),
         ureq::Error::HostNotFound => "its host was not found".to_owned(),
         ureq::Error::BodyExceedsLimit(n) => format!("its answer is longer than {n} bytes"),
-        error => shown(&error.to_string()),
+        error => {
+            let text = said(error.to_string().as_bytes());
+            match advice(0, &text) {
+                "" => text,
+                advice => format!("{text}: {advice}"),
+            }
+        }
     };
-    Answer::Later {
-        reason,
-        after: None,
+    match is_sent {
+        true => Answer::Unsure { reason },
+        false => Answer::Later {
+            reason,
+            after: None,
+        },
     }
 }
 
@@ -332,36 +361,43 @@ struct OtlpPartialSuccess {
 
 /// What a collector says beside its success; nothing if that is no message.
 fn partly(body: &[u8]) -> Option<Answer> {
-    let said = OtlpResponse::decode(body).ok()?.partial_success?;
-    let n_rejected = u64::try_from(said.rejected_profiles).unwrap_or(0);
-    let reason = shown(said.error_message.trim());
+    let part = OtlpResponse::decode(body).ok()?.partial_success?;
+    let n_rejected = u64::try_from(part.rejected_profiles).unwrap_or(0);
+    let reason = said(part.error_message.as_bytes());
     (n_rejected > 0 || !reason.is_empty()).then_some(Answer::Partly { n_rejected, reason })
 }
 
-/// An answer that is no success.
+/// An answer that is no success. `docs/agent.md` has the table of what is done, and why.
 fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Answer {
-    let text = shown(String::from_utf8_lossy(body).trim());
-    let reason = match text.is_empty() {
-        true => format!("status {status}"),
-        false => format!("status {status}: {text}"),
-    };
+    let text = said(body);
+    let mut reason = format!("status {status}");
+    for part in [&*text, advice(status.as_u16(), &text)] {
+        if !part.is_empty() {
+            reason = format!("{reason}: {part}");
+        }
+    }
     match status.as_u16() {
         401 | 403 => Answer::NoEntry { reason },
-        408 | 425 | 429 | 500.. => {
+        // Some of a request's series are stored before the first one that is too many.
+        429 if text.to_lowercase().contains("series limit") => Answer::Unsure { reason },
+        // Nothing takes profiles there: it never reached a store.
+        300..=399 | 404 | 405 | 408 | 425 | 429 | 502 | 503 => {
             let after = headers.get("retry-after");
-            let after = after.and_then(|after| after.to_str().ok()?.trim().parse().ok());
-            Answer::Later {
-                reason,
-                after: after.map(Duration::from_secs),
-            }
+            let after = after.and_then(|after| wait(after.to_str().ok()?.trim()));
+            Answer::Later { reason, after }
         }
+        500.. => Answer::Unsure { reason },
         _ => Answer::Refused { reason },
     }
 }
 
-fn shown(text: &str) -> String {
-    let cut: String = text.chars().take(MAX_SHOWN).collect();
-    terminal_name(&cut).into_owned()
+/// `Retry-After`: seconds, or a date (RFC 9110, section 10.2.3).
+fn wait(after: &str) -> Option<Duration> {
+    if let Ok(seconds) = after.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date = httpdate::parse_http_date(after).ok()?;
+    Some(date.duration_since(SystemTime::now()).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -396,6 +432,50 @@ mod tests {
         assert!(!format!("{secret:?}").contains("hush"));
     }
 
+    /// Check what is done about each answer of the table in `docs/agent.md`.
+    #[test]
+    fn answers() {
+        let kind = |status: u16, text: &str| {
+            let status = StatusCode::from_u16(status).unwrap();
+            match refusal(status, &HeaderMap::new(), text.as_bytes()) {
+                Answer::Later { .. } => "later",
+                Answer::NoEntry { .. } => "no entry",
+                Answer::Refused { .. } => "refused",
+                Answer::Unsure { .. } => "unsure",
+                other => panic!("{other:?}"),
+            }
+        };
+        let message = |text: &str| format!(r#"{{"code":"resource_exhausted","message":"{text}"}}"#);
+        let rate = message("push rate limit (4.0 MiB) exceeded while adding 1.2 MiB");
+        let series = message("Maximum active series limit exceeded (5001/5000), reduce the number");
+        for (status, text, expected) in [
+            (429, &*rate, "later"),
+            (429, &*series, "unsure"),
+            (400, "profile with invalid time", "refused"),
+            (413, "", "refused"),
+            (401, "no org id", "no entry"),
+            (403, "", "no entry"),
+            (301, "", "later"),
+            (404, "404 page not found", "later"),
+            (500, "", "unsure"),
+            (502, "", "later"),
+            (503, "", "later"),
+            (504, "", "unsure"),
+        ] {
+            assert_eq!(kind(status, text), expected, "{status} {text}");
+        }
+        let mut headers = HeaderMap::new();
+        for (after, seconds) in [("7", 7), ("Thu, 01 Jan 1970 00:00:00 GMT", 0)] {
+            headers.insert("retry-after", after.parse().unwrap());
+            let answer = refusal(StatusCode::SERVICE_UNAVAILABLE, &headers, b"");
+            let wait = Some(Duration::from_secs(seconds));
+            assert!(
+                matches!(answer, Answer::Later { after, .. } if after == wait),
+                "{answer:?}"
+            );
+        }
+    }
+
     /// Check what is read of a collector's answer, and that one that is none, or lies, is harmless.
     #[test]
     fn partial_success() {
@@ -420,7 +500,7 @@ mod tests {
         let Some(Answer::Partly { reason, .. }) = long else {
             panic!("{long:?}")
         };
-        assert!(reason.chars().count() <= MAX_SHOWN && !reason.contains('\x1b'));
+        assert!(!reason.contains('\x1b'));
         // By the field numbers of the specification.
         assert_eq!(partly(b"\x0a\x05\x08\x02\x12\x01x"), answer(2, "x"));
         for none in [&b""[..], b"{}", b"\x0a\xff\xff\xff\xff\x0f", b"<html>"] {

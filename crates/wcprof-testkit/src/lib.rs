@@ -32,7 +32,7 @@ pub use remote::{Mark, RemoteProcess, copy_program};
 pub use samples::{Samples, Split};
 pub use share::{assert_share, assert_within, tolerance};
 pub use skip::{has_capability, skip};
-pub use store::{PushedPprof, Reply, StoreRequest, TestStore};
+pub use store::{PushedPprof, RateLimit, Reply, StoreRequest, TestStore};
 pub use wcprof::{
     Attach, Engine, Recording, assert_fails, assert_weights, interrupt, kill_worker, printed,
     program, read_trace, stood_still, text, trace_in, wait_for_a_second, wait_for_trace,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use flate2::read::GzDecoder;
 
@@ -22,6 +22,41 @@ pub enum Reply {
     Hang,
     /// Ends the connection.
     Leave,
+}
+
+/// The rate limit of a tenant, as Pyroscope's distributor has it (`pkg/distributor`, `rateLimit`): a bucket of bytes, from which
+/// each series takes its own or is refused alone.
+#[derive(Debug)]
+pub struct RateLimit {
+    /// Bytes a second.
+    rate: f64,
+    burst: f64,
+    left: f64,
+    at: Instant,
+}
+
+impl RateLimit {
+    /// A full bucket.
+    pub fn new(rate: f64, burst: f64) -> Self {
+        Self {
+            rate,
+            burst,
+            left: burst,
+            at: Instant::now(),
+        }
+    }
+
+    /// Whether a series with these bytes is taken.
+    pub fn takes(&mut self, n_bytes: usize) -> bool {
+        let now = Instant::now();
+        let since = now.duration_since(std::mem::replace(&mut self.at, now));
+        self.left = (self.left + since.as_secs_f64() * self.rate).min(self.burst);
+        let takes = self.left >= n_bytes as f64;
+        if takes {
+            self.left -= n_bytes as f64;
+        }
+        takes
+    }
 }
 
 /// A server that runs until the test ends.
@@ -58,15 +93,22 @@ pub struct PushedPprof {
 
 impl TestStore {
     /// Asks `next` what to do with each request.
-    pub fn start(next: impl FnMut() -> Reply + Send + 'static) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback");
+    pub fn start(mut next: impl FnMut() -> Reply + Send + 'static) -> Self {
+        Self::start_at(0, move |_| next())
+    }
+
+    /// Asks `next` what to do with each request, at a port, or at any free one (0).
+    pub fn start_at(port: u16, next: impl FnMut(&StoreRequest) -> Reply + Send + 'static) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).expect("loopback");
         let address = listener.local_addr().expect("it is bound");
         let (sender, requests) = channel();
         let next = Arc::new(Mutex::new(next));
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let (sender, next) = (sender.clone(), Arc::clone(&next));
-                let next = move || (next.lock().expect("no test has panicked in it"))();
+                let next = move |request: &StoreRequest| {
+                    (next.lock().expect("no test has panicked in it"))(request)
+                };
                 thread::spawn(move || serve(&stream, &sender, next));
             }
         });
@@ -89,9 +131,13 @@ impl TestStore {
     }
 }
 
-fn serve(mut stream: &TcpStream, sender: &Sender<StoreRequest>, mut next: impl FnMut() -> Reply) {
+fn serve(
+    mut stream: &TcpStream,
+    sender: &Sender<StoreRequest>,
+    mut next: impl FnMut(&StoreRequest) -> Reply,
+) {
     while let Some(mut request) = read(stream) {
-        let reply = next();
+        let reply = next(&request);
         if let Reply::Status(status) = reply {
             request.status = status;
         }

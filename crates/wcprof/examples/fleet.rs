@@ -9,7 +9,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use wcprof_export::{PushedProfile, Series, StoreLimits, StoreProfiles, labels, pyroscope_request};
 use wcprof_host::clock::thread_cpu_ns;
@@ -103,7 +103,9 @@ fn made(trace: &Trace, n_daemons: usize, n_intervals: usize) -> Result<Made> {
                     });
                 }
             }
-            requests.push(StoreKind::Pyroscope.pack(pyroscope_request(&profiles)));
+            for pushed in profiles {
+                requests.push(StoreKind::Pyroscope.pack(pyroscope_request(&[pushed])));
+            }
         }
         hosts.push(requests);
     }
@@ -167,23 +169,27 @@ fn push(made: &Made, fault: Fault, max_spool: u64) -> Result<()> {
         .collect::<Result<_>>()?;
     let mut taken = HashSet::new();
     let mut n_sent = 0;
-    let dropped = || {
-        hosts
-            .iter()
-            .map(|(_, spool)| spool.figures().n_dropped as usize)
-            .sum::<usize>()
+    let dropped = || -> u64 {
+        let spools = hosts.iter().map(|(_, spool)| spool.figures().n_dropped);
+        spools.sum()
     };
+    let unsure = || -> u64 {
+        let pushers = hosts.iter();
+        let counts = pushers.map(|(pusher, _)| pusher.figures.n_unsure.load(Ordering::Relaxed));
+        counts.sum()
+    };
+    let n_made = made.n_requests() as u64;
     let failing = if fault == Fault::None {
         0
     } else {
         4 * hosts.len()
     };
-    while taken.len() + dropped() < made.n_requests() {
+    while taken.len() as u64 + dropped() + unsure() < n_made {
         if begin.elapsed() > PATIENCE {
             return Err(format!(
                 "{fault:?}: {} of {} requests are missing",
-                made.n_requests() - taken.len() - dropped(),
-                made.n_requests()
+                n_made - taken.len() as u64 - dropped() - unsure(),
+                n_made
             )
             .into());
         }
@@ -198,7 +204,9 @@ fn push(made: &Made, fault: Fault, max_spool: u64) -> Result<()> {
         if request.status == 200 {
             let mut hasher = DefaultHasher::new();
             request.body.hash(&mut hasher);
-            taken.insert(hasher.finish());
+            if !taken.insert(hasher.finish()) {
+                return Err(format!("{fault:?}: a request was stored twice").into());
+            }
         }
     }
     let seconds = begin.elapsed().as_secs_f64();
@@ -211,11 +219,11 @@ fn push(made: &Made, fault: Fault, max_spool: u64) -> Result<()> {
         .map(|(_, spool)| spool.figures().n_waiting)
         .sum();
     println!(
-        "{fault:?}, spools of {:.1} MB: {} requests made = {} taken + {} dropped for room; {n_retries} retries, {:.0} taken a second, {:.2} ms of CPU time each; {waiting} wait",
+        "{fault:?}, spools of {:.1} MB: {n_made} requests made = {} taken + {} dropped for room + {} that the store may have; {n_retries} retries, {:.0} taken a second, {:.2} ms of CPU time each; {waiting} wait",
         max_spool as f64 / 1e6,
-        made.n_requests(),
         taken.len(),
         dropped(),
+        unsure(),
         taken.len() as f64 / seconds,
         *cpu.lock().map_err(|_| "a pusher panicked")? as f64 / 1e6 / n_sent.max(1) as f64,
     );
@@ -239,6 +247,7 @@ fn host(
         folder: Some(open_dir(folder)?),
         kind: kind.name(),
         max_bytes,
+        max_age: None,
     })?);
     let mut options = StoreOptions::new(url, kind);
     options.limits.proxy = false;
@@ -262,7 +271,7 @@ fn host(
         event,
     )?;
     for request in requests {
-        spool.add(request.clone())?;
+        spool.add(request.clone(), SystemTime::now())?;
     }
     Ok((pusher, spool))
 }

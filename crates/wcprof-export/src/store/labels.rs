@@ -19,7 +19,8 @@ use wcprof_text::terminal_name;
 use wcprof_trace::model::Process;
 use wcprof_types::{Container, ceph_daemon, vm_name};
 
-use super::push::Labels;
+/// Names and values: what a store finds a profile by, beside the name of the series. Sorted by name, each name once.
+pub type Labels = Vec<(String, String)>;
 
 /// Characters of a value.
 const MAX_VALUE: usize = 200;

@@ -5,7 +5,7 @@ mod otlp;
 mod profile;
 mod push;
 
-pub use self::labels::{is_label_name, label_value, labels};
+pub use self::labels::{Labels, is_label_name, label_value, labels};
 pub use self::otlp::otlp_request;
 pub use self::profile::{Series, StoreLimits, StoreProfile, StoreProfiles};
-pub use self::push::{Labels, PushedProfile, parca_request, pyroscope_request};
+pub use self::push::{PushedProfile, parca_request, pyroscope_request};

@@ -13,6 +13,7 @@ use wcprof_profile::model::{Profile, State};
 use wcprof_profile::{GroupBy, View};
 use wcprof_text::terminal_name;
 
+use super::labels::{Labels, label_value};
 use crate::pprof::proto;
 use crate::pprof::tables::{Tables, number};
 use crate::stacks::{Frame, Stacks};
@@ -69,11 +70,12 @@ pub struct StoreLimits {
 }
 
 impl StoreLimits {
-    /// Below those of Grafana Pyroscope 2 as it is delivered: 16 000 samples and 4 MiB
-    /// (`max_profile_stacktrace_samples`, `max_profile_size_bytes`).
+    /// Below those of Grafana Pyroscope 2 as it is delivered: 16 000 samples a profile (`max_profile_stacktrace_samples`),
+    /// and half of the 2 MB that a tenant may send at once (`ingestion_burst_size_mb`): a larger profile is never taken
+    /// from one of two agents that share a tenant.
     pub const PYROSCOPE: Self = Self {
         n_samples: 15_000,
-        n_bytes: 3 << 20,
+        n_bytes: 1_000_000,
     };
 }
 
@@ -97,6 +99,11 @@ impl StoreProfile {
     /// Bytes of the message.
     pub fn len_bytes(&self) -> usize {
         self.message.encoded_len()
+    }
+
+    /// When it begins, ns since 1970.
+    pub fn begin_unix_ns(&self) -> u64 {
+        self.message.time_nanos.try_into().unwrap_or(0)
     }
 
     /// A message of pprof, not compressed: requests are compressed whole.
@@ -147,9 +154,37 @@ impl<'p> StoreProfiles<'p> {
     /// The profile of a process: index into [`Profile::processes`]. `None` where it has no such time.
     pub fn of(&self, process: usize, series: Series, limits: StoreLimits) -> Option<StoreProfile> {
         let samples = self.samples(process, series);
-        if samples.is_empty() {
-            return None;
+        (!samples.is_empty()).then(|| self.within(samples, series, limits))
+    }
+
+    /// A profile for each state and pool of a process, for stores that show no labels of samples: the labels that each has
+    /// beside the process's.
+    pub fn split(
+        &self,
+        process: usize,
+        series: Series,
+        limits: StoreLimits,
+    ) -> Vec<(Labels, StoreProfile)> {
+        let mut parts: IndexMap<(State, &str), Vec<Sample<'p>>> = IndexMap::new();
+        for sample in self.samples(process, series) {
+            let ((_, state, pool), _) = &sample;
+            parts.entry((*state, *pool)).or_default().push(sample);
         }
+        let parts = parts.into_iter().map(|((state, pool), samples)| {
+            let state = ("state".to_owned(), state.name().to_owned());
+            let pool = ("pool".to_owned(), label_value(pool));
+            (vec![pool, state], self.within(samples, series, limits))
+        });
+        parts.collect()
+    }
+
+    /// These samples, of which there is one at least.
+    fn within(
+        &self,
+        samples: Vec<Sample<'p>>,
+        series: Series,
+        limits: StoreLimits,
+    ) -> StoreProfile {
         let mut n_kept = limits.n_samples;
         loop {
             let (kept, folded) = fold(&samples, n_kept);
@@ -160,12 +195,12 @@ impl<'p> StoreProfiles<'p> {
                 n_kept = n_kept.min(samples.len()) / 2;
                 continue;
             }
-            return Some(StoreProfile {
+            return StoreProfile {
                 series,
                 message,
                 n_folded: folded.0,
                 folded_ns: folded.1,
-            });
+            };
         }
     }
 

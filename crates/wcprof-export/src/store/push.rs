@@ -3,16 +3,19 @@
 //! | Store | Path | Content type |
 //! |---|---|---|
 //! | Grafana Pyroscope, Alloy | `/push.v1.PusherService/Push` | `application/proto` (Connect) |
-//! | Parca | `/api/profiles/writeraw` | `application/json` or `application/proto` |
+//! | Parca | `/api/profiles/writeraw` | `application/json`: its gateway reads nothing else |
 
+use std::io::Write;
 use std::iter;
 
+use base64::prelude::{BASE64_STANDARD, Engine};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use prost::Message;
+use serde::Serialize;
 
+use super::labels::Labels;
 use super::profile::StoreProfile;
-
-/// Names and values: what a store finds a profile by, beside the name of the series. Sorted by name, each name once.
-pub type Labels = Vec<(String, String)>;
 
 /// A profile on its way to a store.
 #[derive(Clone, PartialEq, Debug)]
@@ -42,7 +45,7 @@ struct PyroscopeSeries {
 }
 
 /// `types.v1.LabelPair`, and Parca's `Label`.
-#[derive(Clone, PartialEq, Message)]
+#[derive(Clone, PartialEq, Message, Serialize)]
 struct Pair {
     #[prost(string, tag = "1")]
     name: String,
@@ -50,7 +53,7 @@ struct Pair {
     value: String,
 }
 
-/// `push.v1.RawSample`; Parca's has no id.
+/// `push.v1.RawSample`.
 #[derive(Clone, PartialEq, Message)]
 struct RawSample {
     #[prost(bytes = "vec", tag = "1")]
@@ -59,29 +62,33 @@ struct RawSample {
     id: String,
 }
 
-/// `parca.profilestore.v1alpha1.WriteRawRequest`.
-#[derive(Clone, PartialEq, Message)]
+/// `parca.profilestore.v1alpha1.WriteRawRequest` in the JSON form of protocol buffers.
+#[derive(Serialize)]
 struct ParcaRequest {
-    #[prost(message, repeated, tag = "2")]
     series: Vec<ParcaSeries>,
     /// The pprof files have no addresses that the store would have to move.
-    #[prost(bool, tag = "3")]
     normalized: bool,
 }
 
 /// `parca.profilestore.v1alpha1.RawProfileSeries`.
-#[derive(Clone, PartialEq, Message)]
+#[derive(Serialize)]
 struct ParcaSeries {
-    #[prost(message, optional, tag = "1")]
-    labels: Option<LabelSet>,
-    #[prost(message, repeated, tag = "2")]
-    samples: Vec<RawSample>,
+    labels: ParcaLabels,
+    samples: Vec<ParcaSample>,
 }
 
-#[derive(Clone, PartialEq, Message)]
-struct LabelSet {
-    #[prost(message, repeated, tag = "1")]
+/// `LabelSet`.
+#[derive(Serialize)]
+struct ParcaLabels {
     labels: Vec<Pair>,
+}
+
+/// `RawSample`.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ParcaSample {
+    /// A gzip file in base64.
+    raw_profile: String,
 }
 
 /// The body of a request to Pyroscope.
@@ -98,21 +105,29 @@ pub fn pyroscope_request(profiles: &[PushedProfile]) -> Vec<u8> {
 }
 
 /// The body of a request to Parca.
+///
+/// # Panics
+/// Never: it is made in memory.
 pub fn parca_request(profiles: &[PushedProfile]) -> Vec<u8> {
-    let series = profiles.iter().map(|profile| ParcaSeries {
-        labels: Some(LabelSet {
-            labels: pairs(profile),
-        }),
-        samples: vec![RawSample {
-            raw_profile: profile.profile.to_pprof(),
-            id: String::new(),
-        }],
+    let series = profiles.iter().map(|profile| {
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+        let packed = gzip.write_all(&profile.profile.to_pprof());
+        let packed = packed.and_then(|()| gzip.finish());
+        let packed = packed.expect("memory takes all that is written to it");
+        ParcaSeries {
+            labels: ParcaLabels {
+                labels: pairs(profile),
+            },
+            samples: vec![ParcaSample {
+                raw_profile: BASE64_STANDARD.encode(packed),
+            }],
+        }
     });
     let request = ParcaRequest {
         series: series.collect(),
         normalized: true,
     };
-    request.encode_to_vec()
+    serde_json::to_vec(&request).expect("texts and lists are JSON")
 }
 
 /// The series' name, which is a label to these stores, and the labels.

@@ -1,5 +1,9 @@
 //! What profile stores get of random traces, and the requests around it.
 
+use std::io::Read;
+
+use base64::prelude::{BASE64_STANDARD, Engine};
+use flate2::read::GzDecoder;
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::profiles::v1development as otlp;
@@ -197,18 +201,41 @@ fn requests() {
     assert_eq!(fields(label), [(1, &b"service_name"[..]), (2, b"osd.1")]);
     assert_eq!(fields(sample), [(1, &*pprof), (2, b"osd.1")]);
 
-    let request = parca_request(&profiles[..1]);
-    let [(2, series), (3, _)] = fields(&request)[..] else {
-        panic!()
-    };
-    let [(1, set), (2, sample)] = fields(series)[..] else {
-        panic!()
-    };
-    let [(1, _), (1, label)] = fields(set)[..] else {
-        panic!()
-    };
-    assert_eq!(fields(label), [(1, &b"service_name"[..]), (2, b"osd.1")]);
-    assert_eq!(fields(sample), [(1, &*pprof)]);
+    let request: serde_json::Value =
+        serde_json::from_slice(&parca_request(&profiles[..1])).unwrap();
+    assert_eq!(request["normalized"], true);
+    let series = &request["series"][0];
+    let labels = serde_json::json!([
+        {"name": "__name__", "value": "wall"}, {"name": "service_name", "value": "osd.1"}
+    ]);
+    assert_eq!(series["labels"]["labels"], labels);
+    let packed = series["samples"][0]["rawProfile"].as_str().unwrap();
+    let mut unpacked = Vec::new();
+    let packed = BASE64_STANDARD.decode(packed).unwrap();
+    GzDecoder::new(&*packed).read_to_end(&mut unpacked).unwrap();
+    assert_eq!(unpacked, pprof);
+}
+
+/// Check that the parts of a process have its time, each with its pool and state.
+#[test]
+fn parts() {
+    let mut maker = Maker::new();
+    let threads = [maker.thread(101, "one"), maker.thread(102, "two")];
+    for thread in threads {
+        runs(&mut maker, thread, &["main", "work"]);
+        runs(&mut maker, thread, &["main", "more"]);
+    }
+    let exports = Exports::of(&maker, None);
+    let profiles = StoreProfiles::new(&exports.profile);
+    let parts = profiles.split(0, Series::Cpu, WIDE);
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    for ((labels, part), pool) in parts.iter().zip(["one", "two"]) {
+        assert_eq!(*labels, [pair("pool", pool), pair("state", "on-cpu")]);
+        let pprof = Pprof::decode(&part.to_pprof());
+        assert_eq!(pprof.0.sample.len(), 2);
+        assert_eq!(sum(&pprof, |_, _| true), 2 * MS);
+    }
+    assert_eq!(parts.len(), 2);
 }
 
 /// Check that OpenTelemetry's types read the samples back, and that tables begin with an empty entry and share the

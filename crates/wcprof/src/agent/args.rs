@@ -83,6 +83,9 @@ pub(crate) struct StoreArgs {
     /// Space for what waits for the store; beyond it the oldest is dropped, and that is counted
     #[arg(long, value_name = "MB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1 << 16), hide_short_help = true)]
     pub(crate) spool_size: u64,
+    /// Age of profiles that the store refuses: these are dropped and counted, not sent [default: 1h for pyroscope]
+    #[arg(long, value_name = "TIME", value_parser = |text: &str| time_in(text, "1m", "30d"), hide_short_help = true)]
+    pub(crate) reject_older_than: Option<Duration>,
 }
 
 #[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]

@@ -25,6 +25,8 @@ const BEYOND_INTERVAL: Duration = Duration::from_secs(10);
 /// Parts of the memory limit: for the ring, and for finding names. The rest is for profiles, requests and wcprof itself.
 const RING_PART: u64 = 4;
 const NAMES_PART: u64 = 3;
+/// Pyroscope's `validation.reject-older-than` as it is delivered.
+const PYROSCOPE_MAX_AGE: Duration = Duration::from_secs(60 * 60);
 /// Pushes of the hosts of a cluster are spread over a third of the interval, but no longer than this.
 const MAX_SPREAD: Duration = Duration::from_secs(10);
 
@@ -48,6 +50,8 @@ pub(super) struct StorePlan {
     /// What waits for the store, the folder and its size in bytes.
     pub(super) spool: PathBuf,
     pub(super) spool_bytes: u64,
+    /// The store takes no profile that began longer ago.
+    pub(super) max_age: Option<Duration>,
     pub(super) spread: Duration,
 }
 
@@ -186,6 +190,9 @@ fn store(args: &AgentArgs, state_dir: &std::path::Path) -> Result<Option<StorePl
         store: options,
         spool: state_dir.join("spool"),
         spool_bytes: flags.spool_size << 20,
+        max_age: flags
+            .reject_older_than
+            .or((kind == StoreKind::Pyroscope).then_some(PYROSCOPE_MAX_AGE)),
         spread: (args.interval / 3).min(MAX_SPREAD),
     }))
 }

@@ -1,13 +1,13 @@
 //! What the ring holds of an interval to requests of a store, on a thread that neither samples nor records.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::mpsc::Receiver;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use wcprof_capture::add_lump_cpu;
 use wcprof_export::{
-    PushedProfile, StoreLimits, StoreProfiles, labels, otlp_request, parca_request,
+    Labels, PushedProfile, StoreLimits, StoreProfiles, labels, otlp_request, parca_request,
     pyroscope_request,
 };
 use wcprof_host::sys::return_freed_memory;
@@ -27,9 +27,6 @@ use super::plan::Plan;
 use super::pushing::Destination;
 use crate::failure::Failure;
 use crate::live_names::LiveNames;
-
-/// Bytes of profiles in one request, before it is compressed: collectors take 20 MiB as they are delivered.
-const MAX_REQUEST: usize = 8 << 20;
 
 /// Of the CPU limit, which names are not under, for names in the long run: one part of so many.
 const NAMES_SHARE: u32 = 4;
@@ -110,26 +107,19 @@ impl<'a> Profiles<'a> {
             figures.names += self.names.spent - before;
             figures.lost += Duration::from_nanos(cut.from().0.saturating_sub(from.0));
         }
-        let mut profiles = self.profiles(&profile, cut.tables());
+        let profiles = self.profiles(&profile, cut.tables());
         let Some(destination) = &self.destination else {
             return Ok(());
         };
-        while !profiles.is_empty() {
-            let mut bytes = 0;
-            let n = profiles.iter().position(|pushed| {
-                bytes += pushed.profile.len_bytes();
-                bytes > MAX_REQUEST
-            });
-            // One that is too large alone is sent alone.
-            let n = n.map_or(profiles.len(), |n| n.max(1));
-            let rest = profiles.split_off(n);
+        // Pyroscope takes each series or refuses it: one a request, so that a request is taken or refused whole.
+        for pushed in profiles {
+            let begin = UNIX_EPOCH + Duration::from_nanos(pushed.profile.begin_unix_ns());
             let request = match destination.kind {
-                StoreKind::Pyroscope => pyroscope_request(&profiles),
-                StoreKind::Parca => parca_request(&profiles),
-                StoreKind::Otlp => otlp_request(&profiles),
+                StoreKind::Pyroscope => pyroscope_request(&[pushed]),
+                StoreKind::Parca => parca_request(&[pushed]),
+                StoreKind::Otlp => otlp_request(&[pushed]),
             };
-            destination.add(request);
-            profiles = rest;
+            destination.add(request, begin);
         }
         Ok(())
     }
@@ -137,6 +127,11 @@ impl<'a> Profiles<'a> {
     /// Each series of each process.
     fn profiles(&mut self, profile: &Profile, tables: &Tables) -> Vec<PushedProfile> {
         let of_processes = StoreProfiles::new(profile);
+        let kind = self
+            .destination
+            .as_ref()
+            .map(|destination| destination.kind);
+        let limits = StoreLimits::PYROSCOPE;
         let end_ns = profile.header.started_unix_ns + profile.time.end.0;
         let mut all = Vec::new();
         self.ceph.keep(&tables.processes);
@@ -147,15 +142,25 @@ impl<'a> Profiles<'a> {
             let labels = labels(process, shown, &looked_up, &self.plan.args.store.label);
             let (n_before, mut n_folded) = (all.len(), 0);
             for &series in &self.plan.series {
-                let Some(of_process) = of_processes.of(at, series, StoreLimits::PYROSCOPE) else {
-                    continue;
+                let made = match kind {
+                    // It shows no labels of samples.
+                    Some(StoreKind::Parca) => of_processes.split(at, series, limits),
+                    _ => {
+                        let whole = of_processes.of(at, series, limits);
+                        whole
+                            .into_iter()
+                            .map(|whole| (Labels::new(), whole))
+                            .collect()
+                    }
                 };
-                n_folded += of_process.n_folded as u64;
-                all.push(PushedProfile {
-                    labels: labels.clone(),
-                    profile: of_process,
-                    id: uuid(),
-                });
+                for (more, of_process) in made {
+                    n_folded += of_process.n_folded as u64;
+                    all.push(PushedProfile {
+                        labels: merged(&labels, more),
+                        profile: of_process,
+                        id: uuid(),
+                    });
+                }
             }
             // Not before: what is above waits for files of the process.
             let mut figures = self.figures.lock();
@@ -194,6 +199,12 @@ impl Looked {
                 .unwrap_or_default(),
         }
     }
+}
+
+/// Labels of a process and those of a part of it, which count more.
+fn merged(labels: &Labels, more: Labels) -> Labels {
+    let all = labels.iter().cloned().chain(more);
+    all.collect::<BTreeMap<_, _>>().into_iter().collect()
 }
 
 /// A random UUID (RFC 9562, version 4).

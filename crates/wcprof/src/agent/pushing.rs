@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use wcprof_capture::add_lump_cpu;
 use wcprof_host::clock::thread_cpu_ns;
@@ -25,9 +25,9 @@ pub(super) struct Destination {
 }
 
 impl Destination {
-    /// Hands on a request, and says what is lost.
-    pub(super) fn add(&self, request: Vec<u8>) {
-        let added = self.spool.add(self.kind.pack(request));
+    /// Hands on a request whose profiles begin then, and says what is lost.
+    pub(super) fn add(&self, request: Vec<u8>, begin: SystemTime) {
+        let added = self.spool.add(self.kind.pack(request), begin);
         let losses = self.losses.lock();
         let mut losses = losses.unwrap_or_else(PoisonError::into_inner);
         losses.note(added.err(), self.spool.figures().n_dropped);
@@ -79,6 +79,7 @@ impl Pushing {
                 folder: Some(folder),
                 kind: kind.name(),
                 max_bytes: plan.spool_bytes,
+                max_age: plan.max_age,
             })
         });
         let spool = opened.map_err(|error| {
@@ -167,8 +168,7 @@ fn said() -> impl FnMut(&Answer, Option<Duration>) + Send + 'static {
                 (Level::Warning, &mut later, text)
             }
             Answer::NoEntry { reason } => {
-                let text =
-                    format!("the store does not accept wcprof's token or password: {reason}");
+                let text = format!("the store does not let wcprof in: {reason}");
                 (Level::Error, &mut no_entry, text)
             }
             Answer::Partly {
@@ -183,6 +183,12 @@ fn said() -> impl FnMut(&Answer, Option<Duration>) + Send + 'static {
                 reason,
             } => {
                 let text = format!("the store rejected {n} profiles of a request: {reason}");
+                (Level::Error, &mut refused, text)
+            }
+            Answer::Unsure { reason } => {
+                let text = format!(
+                    "the store may have a request, which is not sent again so that nothing counts twice: {reason}"
+                );
                 (Level::Error, &mut refused, text)
             }
             Answer::Refused { reason } => {

@@ -1,14 +1,17 @@
 //! A saved trace on its way to a profile store: what the store gets against the report of the same trace.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 
 use wcprof_export::{PushedProfile, Series, StoreLimits, StoreProfiles, pyroscope_request};
-use wcprof_net::{Pusher, PusherOptions, Spool, SpoolOptions, Store, StoreKind, StoreOptions};
-use wcprof_testkit::{PATIENCE, Reply, TestStore, skip};
+use wcprof_net::{
+    PushFigures, Pusher, PusherOptions, Spool, SpoolOptions, Store, StoreKind, StoreOptions,
+};
+use wcprof_testkit::{PATIENCE, RateLimit, Reply, TestStore, skip, wait_until};
 
 use crate::support::{OSD, fixture, json};
 
@@ -35,6 +38,7 @@ fn pushed(trace: &str, series: &[Series]) -> Vec<Vec<u8>> {
         folder: None,
         kind: kind.name(),
         max_bytes: 64 << 20,
+        max_age: None,
     });
     let spool = Arc::new(spool.expect("it is in memory"));
     let mut options = StoreOptions::new(&server.url, kind);
@@ -47,7 +51,7 @@ fn pushed(trace: &str, series: &[Series]) -> Vec<Vec<u8>> {
     let pusher = Pusher::start(store, Arc::clone(&spool), fast, || {}, |_, _| {});
     let pusher = pusher.expect("a thread");
     spool
-        .add(kind.pack(pyroscope_request(&requests)))
+        .add(kind.pack(pyroscope_request(&requests)), SystemTime::now())
         .expect("its folder takes it");
     let [refused, taken] = [server.next(), server.next()];
     assert!(pusher.finish(PATIENCE, Duration::ZERO));
@@ -60,6 +64,86 @@ fn pushed(trace: &str, series: &[Series]) -> Vec<Vec<u8>> {
             pushed.pprof
         })
         .collect()
+}
+
+/// Check that two agents that share a tenant at its rate limit, with a store that breaks one connection, have each interval
+/// stored once, or counted as one that may be there.
+#[test]
+fn shared_tenant() {
+    const N_REQUESTS: usize = 12;
+    let path = fixture(OSD);
+    let profile = wcprof_cli::profile_of(Path::new(&path), None, &wcprof_cli::defaults());
+    let profile = profile.expect("the trace can be read");
+    let made = StoreProfiles::new(&profile)
+        .of(0, Series::Wall { idle: false }, StoreLimits::PYROSCOPE)
+        .expect("some time");
+    let size = made.len_bytes() as f64;
+    let mut limit = RateLimit::new(50.0 * size, 1.5 * size);
+    let mut n = 0;
+    let server = TestStore::start_at(0, move |request| {
+        n += 1;
+        let series = request.pushed();
+        assert_eq!(series.len(), 1, "taken or refused whole");
+        match n {
+            7 => Reply::Leave,
+            _ if limit.takes(series[0].pprof.len()) => Reply::Status(200),
+            _ => Reply::Status(429),
+        }
+    });
+    let agents = ["one", "two"].map(|agent| {
+        let kind = StoreKind::Pyroscope;
+        let spool = Spool::open(SpoolOptions {
+            folder: None,
+            kind: kind.name(),
+            max_bytes: 64 << 20,
+            max_age: Some(PATIENCE),
+        });
+        let spool = Arc::new(spool.expect("it is in memory"));
+        let mut options = StoreOptions::new(&server.url, kind);
+        options.limits.proxy = false;
+        let fast = PusherOptions {
+            first_wait: Some(Duration::from_millis(1)),
+            ..PusherOptions::default()
+        };
+        for at in 0..N_REQUESTS {
+            let pushed = PushedProfile {
+                labels: Vec::new(),
+                profile: made.clone(),
+                id: format!("{agent}-{at}"),
+            };
+            let request = kind.pack(pyroscope_request(&[pushed]));
+            spool
+                .add(request, SystemTime::now())
+                .expect("it is in memory");
+        }
+        let store = Store::new(options).expect("a URL");
+        Pusher::start(store, spool, fast, || {}, |_, _| {}).expect("a thread")
+    });
+    let count = |of: fn(&PushFigures) -> &AtomicU64| -> u64 {
+        let counts = agents
+            .iter()
+            .map(|agent| of(&agent.figures).load(Ordering::Relaxed));
+        counts.sum()
+    };
+    let mut stored = BTreeSet::new();
+    let mut n_refused = 0;
+    while stored.len() + 1 < 2 * N_REQUESTS {
+        let request = server.next();
+        n_refused += u64::from(request.status == 429);
+        if request.status == 200 {
+            let id = request.pushed().remove(0).id;
+            assert!(stored.insert(id), "stored twice");
+        }
+    }
+    wait_until("not all answers are read", || {
+        (count(|figures| &figures.n_taken) == stored.len() as u64).then_some(())
+    });
+    assert_eq!(count(|figures| &figures.n_unsure), 1);
+    assert_eq!(count(|figures| &figures.n_retries), n_refused);
+    assert!(n_refused > 0, "the limit was not reached");
+    for agent in agents {
+        assert!(agent.finish(PATIENCE, Duration::ZERO));
+    }
 }
 
 /// A name up to its arguments or templates, which pprof shortens.
