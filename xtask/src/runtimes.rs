@@ -142,14 +142,11 @@ fn measure(runtime: &Runtime, wcprof: &str, folder: &Path) -> Result<Result<Vec<
     let report = format!("{wcprof} report {trace} --json --by thread --min-percent 0 --idle");
     let all = capture_json(command(&format!("{report} show")))?;
     let busy = capture_json(command(&format!("{report} hide")))?;
-    let mut truths: Vec<Truth> = Vec::new();
-    truths.extend(
-        runtime
-            .threads
-            .iter()
-            .map(|&(name, state)| Truth::new(name, state)),
-    );
-    truths.extend(said.lines().chain(own.lines()).filter_map(Truth::parse));
+    // A runtime tells where a thread was at one look; what the program is made to do counts more.
+    let made = runtime.threads.iter();
+    let made = made.map(|&(name, state)| Truth::new(name, state));
+    let looked_at = said.lines().chain(own.lines()).filter_map(Truth::parse);
+    let truths: Vec<Truth> = looked_at.chain(made).collect();
     let score = Score::new(&all, &busy, &truths, &stacks);
     for line in score.details() {
         println!("  {line}");
