@@ -1,8 +1,11 @@
 //! Virtual CPUs: what runs in a guest and what in the kernel for it, against what the kernel counts.
 
+use std::time::Instant;
+
+use serde_json::Value;
 use wcprof_testkit::{
-    Attach, CpuLog, CpuTime, Engine, Folded, RemoteProcess, Variant, alone, fixture, skip,
-    stood_still, tolerance, wait_for_thread,
+    Attach, CpuLog, CpuTime, Engine, Folded, Recording, RemoteProcess, Variant, alone, fixture,
+    printed, skip, stood_still, tolerance, wait_for_thread,
 };
 
 /// Modes of the fixture. Whether a guest runs at all is what the kernel counts: a paravirtual KVM emulates real mode.
@@ -25,14 +28,56 @@ pub(crate) fn vcpus(engine: Engine) {
     for mode in MODES {
         target.send_line(mode);
         target.answer("MARK");
-        if !follows_kernel(engine, mode, &target) {
+        let began = (Instant::now(), target.mark());
+        let Some(recording) = follows_kernel(engine, mode, &target) else {
             return;
+        };
+        let seconds = began.0.elapsed().as_secs_f64();
+        let mark = target.mark();
+        let a_second = |key| (mark.get(key) - began.1.get(key)) as f64 / seconds;
+        let json = printed("report", &recording.path(), &["--json"]);
+        let json: Value = serde_json::from_str(&json).expect("JSON");
+        let exits = &json["headline"]["vm_exits"];
+        match mode {
+            // Without exits nothing is said, and so it is where nothing can be counted.
+            "spin-long" => {}
+            _ if exits.is_null() => skip("vcpus", "KVM's counts and tracepoints cannot be read"),
+            "port" => assert_reason(mode, "io", exits, a_second("exits")),
+            "mmio" => assert_reason(mode, "mmio", exits, a_second("exits")),
+            "wake" => assert_reason(mode, "halt", exits, a_second("interrupts")),
+            "kernel-port" => assert_reason(mode, "io", exits, f64::NAN),
+            _ => assert!(exits["reasons"]["io"].is_null(), "{mode}: {exits}"),
         }
     }
 }
 
-/// Asserts the time of the fixture's first virtual CPU; false when the machine stood still.
-fn follows_kernel(engine: Engine, mode: &str, target: &RemoteProcess) -> bool {
+/// Asserts that this is what the guest does, as often as the fixture counts. A virtual CPU does not run all the time, so that a burst
+/// may be of more or less than its share.
+#[track_caller]
+fn assert_reason(mode: &str, reason: &str, exits: &Value, truth: f64) {
+    let reasons = exits["reasons"].as_object().expect("reasons");
+    let rate = |reason: &str| reasons.get(reason).and_then(Value::as_f64).unwrap_or(0.0);
+    for other in ["io", "mmio", "msr", "cpuid", "hypercall"] {
+        // An interrupt's handler ends it by a port.
+        if other != reason && mode != "wake" {
+            assert!(rate(other) * 50.0 < rate(reason), "{mode}: {exits}");
+        }
+    }
+    let is_right = truth.is_nan() || (truth / 2.0..=truth * 2.0).contains(&rate(reason));
+    assert!(is_right, "{mode}: {exits}, truth {truth:.0} a second");
+    // All exits to the program are exits to user space.
+    let to_program = if mode == "port" || mode == "mmio" {
+        rate(reason)
+    } else {
+        0.0
+    };
+    let user = reasons.get("userspace").and_then(Value::as_f64);
+    let is_close = user.is_none_or(|user| (user - to_program).abs() <= 0.05 * rate(reason) + 1.0);
+    assert!(is_close, "{mode}: {exits}");
+}
+
+/// Asserts the time of the fixture's first virtual CPU; `None` when the machine stood still.
+fn follows_kernel(engine: Engine, mode: &str, target: &RemoteProcess) -> Option<Recording> {
     let pid = target.pid();
     let tid = wait_for_thread(pid, "CPU 0/KVM");
     let log = |time| CpuLog::of_thread(pid, tid, time);
@@ -40,7 +85,7 @@ fn follows_kernel(engine: Engine, mode: &str, target: &RemoteProcess) -> bool {
     let recording = Attach::new(engine, pid).seconds(2.0).run();
     recording.assert_sound(engine);
     if stood_still(&recording.verdict, "vcpus", engine) {
-        return false;
+        return None;
     }
     let (begin, end) = recording.stretch();
     let all = all.cpus_between(begin, end);
@@ -91,7 +136,7 @@ fn follows_kernel(engine: Engine, mode: &str, target: &RemoteProcess) -> bool {
             "nobody sees the system call"
         );
     }
-    true
+    Some(recording)
 }
 
 /// Assert that the time of a virtual CPU has the stack of the thread that runs it.

@@ -1,5 +1,6 @@
 //! Perf events: one function a system call, errno mapped to meaning.
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -87,11 +88,21 @@ pub(crate) struct Event(OwnedFd);
 impl Event {
     /// Opens the event that `attr` describes, on thread `tid` or (-1) all, on `cpu` or (-1) all.
     pub(crate) fn open(attr: &mut perf_event_attr, tid: i32, cpu: i32) -> io::Result<Self> {
+        Self::open_with(attr, (tid, cpu), None)
+    }
+
+    /// The same, together with an event that was opened before: they begin and end with that one.
+    fn open_with(
+        attr: &mut perf_event_attr,
+        (tid, cpu): (i32, i32),
+        leader: Option<&Self>,
+    ) -> io::Result<Self> {
         attr.size = size_of::<perf_event_attr>() as u32;
         let flags = u64::from(bindings::PERF_FLAG_FD_CLOEXEC);
+        let leader = leader.map_or(-1, AsRawFd::as_raw_fd);
         // SAFETY: `attr` is a live perf_event_attr whose `size` says how large it is; the kernel only
         // reads it and what it points to (and may write `size` on E2BIG).
-        let fd = unsafe { perf_event_open_sys::perf_event_open(attr, tid, cpu, -1, flags) };
+        let fd = unsafe { perf_event_open_sys::perf_event_open(attr, tid, cpu, leader, flags) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -129,6 +140,22 @@ impl Event {
         Self::open(&mut attr, tid, cpu.cast_signed()).map_err(open_error)
     }
 
+    /// Opens a tracepoint that is counted and gives no samples, for a thread. The first of several is disabled, and the others count
+    /// while that one does.
+    pub(crate) fn open_tracepoint(
+        id: u64,
+        tid: i32,
+        leader: Option<&Self>,
+    ) -> Result<Self, PerfError> {
+        let mut attr = perf_event_attr {
+            type_: bindings::PERF_TYPE_TRACEPOINT,
+            config: id,
+            ..Default::default()
+        };
+        attr.set_disabled(u64::from(leader.is_none()));
+        Self::open_with(&mut attr, (tid, -1), leader).map_err(open_error)
+    }
+
     pub(crate) fn enable(&self) -> Result<(), PerfError> {
         // SAFETY: an ioctl without memory arguments on a descriptor we own.
         check("PERF_EVENT_IOC_ENABLE", unsafe {
@@ -163,6 +190,14 @@ impl Event {
         // SAFETY: an ioctl that takes a descriptor number by value; the program's is open.
         check("PERF_EVENT_IOC_SET_BPF", unsafe {
             ioctls::SET_BPF(self.0.as_raw_fd(), program.as_raw_fd() as u32)
+        })
+    }
+
+    /// Only hits that a filter in the kernel's language lets through count.
+    pub(crate) fn set_text_filter(&self, filter: &CStr) -> Result<(), PerfError> {
+        // SAFETY: the kernel reads a text that ends with 0, which lives across the call.
+        check("PERF_EVENT_IOC_SET_FILTER", unsafe {
+            ioctls::SET_FILTER(self.0.as_raw_fd(), filter.as_ptr().cast_mut())
         })
     }
 

@@ -1,7 +1,7 @@
-//! The kernel's perf events: timer samples of running threads ([`PerfSampler`]), and short bursts of
-//! breakpoints on the update calls of a target's libcrypto ([`uprobe`]).
+//! The kernel's perf events: timer samples of running threads ([`PerfSampler`]), counts of tracepoints ([`TracepointCounts`]), and
+//! short bursts of breakpoints on the update calls of a target's libcrypto ([`uprobe`]).
 //!
-//! Timers only read. Breakpoints are the one exception to "no write to the target": the user asks for
+//! Timers and tracepoints only read. Breakpoints are the one exception to "no write to the target": the user asks for
 //! them, and they are verified gone.
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
@@ -16,6 +16,7 @@ pub mod fuzz;
 mod record;
 mod ring;
 mod timers;
+mod tracepoints;
 pub mod uprobe;
 
 pub use cpus::{CpuPolicy, isolated_cpus, of_thread, online_cpus};
@@ -23,3 +24,4 @@ pub use event::{PerfError, perf_event_open_reaches_kernel};
 pub use record::{PerfSample, Record, parse_record};
 pub use ring::RING_BYTES;
 pub use timers::{PerfMode, PerfOptions, PerfSampler, Timers};
+pub use tracepoints::{Tracepoint, TracepointBurst, TracepointCounts};

@@ -1,6 +1,7 @@
 //! Bytes of one perf record -> a sample. Pure.
 
 use perf_event_open_sys::bindings;
+use wcprof_host::counters::KVM_RUN;
 use wcprof_types::{Avma, Pid, ScratchRegs, Tid, UserRegs};
 
 /// One timer sample; borrows the stack bytes.
@@ -38,8 +39,6 @@ pub enum Record<'a> {
     Other,
 }
 
-/// `_IO(KVMIO, 0x80)` of `include/uapi/linux/kvm.h`.
-const KVM_RUN: u64 = 0xae80;
 /// The entry code stores -ENOSYS in `ax` before it calls the handler
 /// (`arch/x86/entry/entry_64.S`): so `ax` tells a system call from an interrupt.
 const IN_SYSCALL_AX: u64 = -(libc::ENOSYS as i64) as u64;

@@ -142,23 +142,24 @@ pub(crate) fn callers(profile: &Profile, category: &CategoryTime) -> String {
 /// Reasons of exits that are shown.
 const MAX_REASONS: usize = 4;
 
-/// `147024 VM exits a second (io 147002, irq 20)`; the reasons' names are escaped.
+/// `147024 VM exits a second (io 147002, irq 20)`, or `VM exits a second: io 147002` where nobody counts all of them; the reasons'
+/// names are escaped.
 pub(crate) fn vm_exits_text(exits: &VmExits) -> String {
     let reasons = exits.reasons.iter().take(MAX_REASONS);
     let reasons = reasons.filter(|(_, rate)| *rate >= 0.5);
     let reasons = reasons.map(|(name, rate)| format!("{} {rate:.0}", terminal_name(name)));
-    let reasons = match reasons.collect::<Vec<_>>().join(", ") {
-        reasons if reasons.is_empty() => reasons,
-        reasons => format!(" ({reasons})"),
-    };
+    let reasons = reasons.collect::<Vec<_>>().join(", ");
     let polling = match exits.polling {
         cores if cores >= MIN_SHOWN => format!("; halt polling {cores:.2} cores"),
         _ => String::new(),
     };
-    format!(
-        "{:.0} VM exits a second{reasons}{polling}",
-        exits.per_second
-    )
+    let counted = match (exits.per_second >= 0.5, reasons.is_empty()) {
+        (true, true) => format!("{:.0} VM exits a second", exits.per_second),
+        (true, false) => format!("{:.0} VM exits a second ({reasons})", exits.per_second),
+        (false, true) => "no VM exits".to_owned(),
+        (false, false) => format!("VM exits a second: {reasons}"),
+    };
+    counted + &polling
 }
 
 /// Waits at one place. Texts are not escaped.

@@ -14,8 +14,10 @@ use wcprof_host::{Liveness, Target};
 use wcprof_record::Recorder;
 use wcprof_text::{count, printable_json, terminal_name};
 use wcprof_trace::{TraceError, TraceSink};
+use wcprof_types::Pid;
 
 use crate::failure::Failure;
+use crate::vm_exits::CountedExits;
 
 /// How often processes are asked: each time costs one of their threads about a millisecond.
 const EVERY: Duration = Duration::from_secs(1);
@@ -34,10 +36,37 @@ struct Daemon {
     id: TargetId,
     target: Arc<Target>,
     socket: Option<CephDaemon>,
-    kvm: Option<KvmStats>,
+    exits: Option<VmExits>,
     not_before: Option<Instant>,
     /// Why it did not answer the first time.
     failure: Option<String>,
+}
+
+/// Where exits of virtual machines are counted.
+enum VmExits {
+    /// By KVM, all of them.
+    Stats(KvmStats),
+    /// By wcprof, in bursts.
+    Bursts(CountedExits),
+}
+
+impl VmExits {
+    /// `None` for a process without a virtual machine.
+    fn find(pid: Pid) -> Result<Option<Self>, String> {
+        let no_stats = match KvmStats::find(pid) {
+            Ok(stats) => return Ok(stats.map(Self::Stats)),
+            Err(reason) => reason,
+        };
+        let exits = CountedExits::find(pid).map_err(|reason| format!("{no_stats}; {reason}"))?;
+        Ok(exits.map(Self::Bursts))
+    }
+
+    fn counters(&mut self) -> Counters {
+        match self {
+            Self::Stats(stats) => stats.counters(),
+            Self::Bursts(exits) => exits.counters(),
+        }
+    }
 }
 
 /// What one process said.
@@ -76,17 +105,17 @@ impl Daemons {
                     None
                 }
             };
-            let kvm = KvmStats::find(target.pid()).unwrap_or_else(|reason| {
+            let exits = VmExits::find(target.pid()).unwrap_or_else(|reason| {
                 let (title, pid) = (terminal_name(target.title()), target.pid());
                 message!("wcprof: no VM exits by reason of {title} (pid {pid}): {reason}");
                 None
             });
-            if socket.is_some() || kvm.is_some() {
+            if socket.is_some() || exits.is_some() {
                 found.push(Daemon {
                     id,
                     target: Arc::clone(target),
                     socket,
-                    kvm,
+                    exits,
                     not_before: None,
                     failure: None,
                 });
@@ -96,6 +125,14 @@ impl Daemons {
             let n = count(n_silent - MAX_SAID, "other process");
             message!("wcprof: no counters of {n}");
         }
+        let mut bursts: Vec<&mut CountedExits> = (found.iter_mut())
+            .filter_map(|daemon| match &mut daemon.exits {
+                Some(VmExits::Bursts(exits)) => Some(exits),
+                _ => None,
+            })
+            .collect();
+        let n = u32::try_from(bursts.len()).unwrap_or(u32::MAX);
+        bursts.iter_mut().for_each(|exits| exits.share_among(n));
         (!found.is_empty()).then_some(Self(found))
     }
 
@@ -134,7 +171,7 @@ impl Daemon {
     fn ask(&mut self) -> Option<Answer> {
         let before = monotonic_ns();
         let mut counters = self.ask_socket().unwrap_or_default();
-        counters.extend(self.kvm.iter().flat_map(KvmStats::counters));
+        counters.extend(self.exits.iter_mut().flat_map(VmExits::counters));
         (!counters.is_empty()).then(|| Answer {
             from: self.id,
             // It counted somewhere in between.

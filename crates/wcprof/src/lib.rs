@@ -51,6 +51,7 @@ mod terminal;
 mod tests;
 mod top;
 mod views;
+mod vm_exits;
 
 use std::process::ExitCode;
 

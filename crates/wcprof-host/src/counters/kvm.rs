@@ -1,22 +1,29 @@
 //! A live process to what KVM counts of its virtual machines, in the kernel's debug file system (`virt/kvm/kvm_main.c`,
 //! `kvm_create_vm_debugfs`). Nobody is asked: the kernel has the counts anyway.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use wcprof_types::{CounterName, CounterValue, Pid};
+use wcprof_types::{CounterName, CounterValue, Pid, Tid};
 
 use super::Counters;
 use crate::fds::{VM_LINK, has_file};
-use crate::procfs::read_file;
+use crate::procfs::{SyscallState, blocked_in, list_threads, read_file, thread_name};
 
 /// A folder for each virtual machine, `PID-DESCRIPTOR`, with the sums over its virtual CPUs.
 const FOLDERS: &str = "/sys/kernel/debug/kvm";
 /// Virtual machines of a process that are read.
 const MAX_VMS: usize = 16;
+/// `_IO(KVMIO, 0x80)` of `include/uapi/linux/kvm.h`: the second argument of `ioctl`.
+pub const KVM_RUN: u64 = 0xae80;
+/// Virtual CPUs of a process.
+const MAX_VCPUS: usize = 64;
+/// Threads of a process that are looked at.
+const MAX_THREADS: usize = 1024;
 /// Before the kernel's name; `wcprof-profile` knows it.
-const KVM_PREFIX: &str = "kvm.";
+pub const KVM_PREFIX: &str = "kvm.";
 /// What is read beside `*_exits`, as far as the kernel has it.
 const FILES: [&str; 7] = [
     "exits",
@@ -28,6 +35,33 @@ const FILES: [&str; 7] = [
     "halt_wait_ns",
 ];
 
+/// Threads of a process that run virtual CPUs: by the names that QEMU, Firecracker and Cloud Hypervisor give them, or since one is
+/// blocked in `KVM_RUN` now. `known` ones that live stay.
+pub fn vcpu_threads(pid: Pid, known: &BTreeSet<Tid>) -> BTreeSet<Tid> {
+    let is_vcpu = |tid: &Tid| {
+        let name = thread_name(pid, *tid).unwrap_or_default();
+        known.contains(tid)
+            || name.ends_with("/KVM")
+            || name.contains("vcpu")
+            || matches!(
+                blocked_in(pid, *tid),
+                Some(SyscallState::Blocked {
+                    number: Some(16),
+                    args: [_, KVM_RUN, _],
+                    ..
+                })
+            )
+    };
+    let tids = list_threads(pid).unwrap_or_default();
+    let tids = tids.into_iter().take(MAX_THREADS);
+    tids.filter(is_vcpu).take(MAX_VCPUS).collect()
+}
+
+/// Whether a process has a virtual machine.
+pub fn has_vm(pid: Pid) -> bool {
+    has_file(pid, &[VM_LINK])
+}
+
 /// The virtual machines of a process.
 #[derive(Debug)]
 pub struct KvmStats(Vec<PathBuf>);
@@ -38,7 +72,7 @@ impl KvmStats {
     /// # Errors
     /// Why those that it has cannot be read.
     pub fn find(pid: Pid) -> Result<Option<Self>, String> {
-        Self::find_in(Path::new(FOLDERS), pid, |pid| has_file(pid, &[VM_LINK]))
+        Self::find_in(Path::new(FOLDERS), pid, has_vm)
     }
 
     fn find_in(

@@ -17,5 +17,5 @@ mod tests;
 
 pub use ceph::CephDaemon;
 pub use dump::{Counters, DumpError, parse_dump};
-pub use kvm::KvmStats;
+pub use kvm::{KVM_PREFIX, KVM_RUN, KvmStats, has_vm, vcpu_threads};
 pub use socket::{MAX_ANSWER, NoAnswer};
