@@ -17,9 +17,9 @@ use crate::batch::{TargetId, ThreadCounters};
 use crate::sampler::Pulse;
 use wcprof_host::clock::{boot_offset_ns, monotonic_ns};
 use wcprof_host::procfs::{
-    Freezer, SchedStat, SyscallState, TaskStat, freezer_group, has_ended, line_buffer,
-    list_threads, open, parse_schedstat, parse_stat, parse_syscall, parse_task_state, read_file,
-    read_line_bytes, stop_cause, thread_name,
+    Freezer, SchedStat, SyscallState, TaskStat, freezer_group, has_ended, has_freezer_groups,
+    line_buffer, list_threads, open, parse_schedstat, parse_stat, parse_syscall, parse_task_state,
+    read_file, read_line_bytes, stop_cause, thread_name,
 };
 
 /// A thread's name is read again this often.
@@ -27,6 +27,10 @@ const NAME_NS: u64 = 1_000_000_000;
 /// Most threads get their name soon after their birth: until then it is read after this long, then
 /// after twice as long, and so on.
 const YOUNG_NAME_NS: u64 = 10_000_000;
+/// Threads that run no guest are asked again whether they do this often: few ever will.
+const GUEST_NS: u64 = 8_000_000_000;
+/// It is looked whether there are groups in the freezer of version 1 this often.
+const FREEZER_NS: u64 = 250_000_000;
 /// `/proc/PID/stat` counts in `USER_HZ`, 100 on every Linux.
 const TICK_NS: u64 = 10_000_000;
 /// Files of a thread that are read at ticks; the second one only after it ran.
@@ -52,15 +56,35 @@ pub(crate) struct ProcfsSnapshots {
 /// Groups of the freezer of version 1 that were asked for at this tick. A group has many threads, and one file says of
 /// all what is done with them; while they are being frozen the kernel looks at each to answer.
 #[derive(Debug, Default)]
-struct Freezers(HashMap<Arc<str>, Freezer>);
+struct Freezers {
+    asked: HashMap<Arc<str>, Freezer>,
+    /// Whether there are any, and when that is to be looked at next: without any no thread is asked for its own.
+    exist: bool,
+    due: u64,
+}
 
 impl Freezers {
+    /// Begins a tick.
+    fn begin(&mut self, time: u64) {
+        self.asked.clear();
+        if time >= self.due {
+            self.exist = has_freezer_groups();
+            self.due = time + FREEZER_NS;
+        }
+    }
+
+    /// That of a thread.
+    fn group(&self, pid: Pid, tid: Tid) -> Option<Arc<str>> {
+        let group = self.exist.then(|| freezer_group(pid, tid));
+        group.flatten().map(Arc::from)
+    }
+
     fn of(&mut self, group: Option<&Arc<str>>) -> Freezer {
         let Some(group) = group else {
             return Freezer::Thawed;
         };
         let ask = || Freezer::of_group(group);
-        *self.0.entry(Arc::clone(group)).or_insert_with(ask)
+        *self.asked.entry(Arc::clone(group)).or_insert_with(ask)
     }
 }
 
@@ -76,9 +100,8 @@ struct Files {
     start_ticks: u64,
     started: u64,
     kernel_side: bool,
-    /// Run time in guests, when that was last read, ns; `None` where it is not to be read. Others than virtual CPUs have
-    /// none: theirs is read with their names.
-    guest_ns: Option<u64>,
+    /// `None` where it is not to be read.
+    guest: Option<GuestTime>,
     /// When its name is to be read next, and how long after that again.
     name_due: u64,
     name_wait: u64,
@@ -88,6 +111,16 @@ struct Files {
     last: Option<BlockedLook>,
     /// The thread writes its process's core dump, and may run for that: the program does not.
     dumps: bool,
+}
+
+/// A thread's run time in guests.
+#[derive(Copy, Clone, Debug)]
+struct GuestTime {
+    /// When it was last read, ns. Others than virtual CPUs have none.
+    ns: u64,
+    /// When that of a thread without any is to be read next, and how long after that again.
+    due: u64,
+    wait: u64,
 }
 
 /// What was seen of a blocked thread.
@@ -151,13 +184,17 @@ impl ProcfsSnapshots {
             start_ticks: stat.start_ticks,
             started,
             kernel_side: stat.is_kernel_side_worker(),
-            guest_ns: self.reads_guest_time.then_some(stat.guest_ticks * TICK_NS),
+            guest: self.reads_guest_time.then_some(GuestTime {
+                ns: stat.guest_ticks * TICK_NS,
+                due: 0,
+                wait: YOUNG_NAME_NS,
+            }),
             name_due: 0,
             name_wait: match monotonic_ns().saturating_sub(started) < NAME_NS {
                 true => YOUNG_NAME_NS,
                 false => NAME_NS,
             },
-            freezer: freezer_group(pid, tid).map(Arc::from),
+            freezer: self.freezers.group(pid, tid),
             last: None,
             dumps: false,
         }))
@@ -280,15 +317,20 @@ impl Files {
         if !self.look((pid, tid), counters.n_runs, freezers)? {
             return Ok(None);
         }
-        if self.guest_ns > Some(0) || (self.guest_ns.is_some() && time >= self.name_due) {
+        if let Some(guest) = &mut self.guest
+            && (guest.ns > 0 || time >= guest.due)
+        {
             let stat = stat_of(&self.dir).or_else(or_gone)?;
-            self.guest_ns = stat
-                .map(|stat| stat.guest_ticks * TICK_NS)
-                .or(self.guest_ns);
+            let ns = stat.map(|stat| stat.guest_ticks * TICK_NS);
+            *guest = GuestTime {
+                ns: ns.unwrap_or(guest.ns),
+                due: time + guest.wait,
+                wait: (2 * guest.wait).min(GUEST_NS),
+            };
         }
         let mut comm = None;
         if time >= self.name_due {
-            self.freezer = freezer_group(pid, tid).map(Arc::from);
+            self.freezer = freezers.group(pid, tid);
             comm = thread_name(pid, tid).ok().map(|name| Comm::new(&name));
             self.name_due = time + self.name_wait;
             self.name_wait = (2 * self.name_wait).min(NAME_NS);
@@ -307,7 +349,7 @@ impl Files {
                 voluntary: None,
                 run_ns: counters.run_ns,
                 delay_ns: counters.delay_ns,
-                guest_ns: self.guest_ns.unwrap_or(0),
+                guest_ns: self.guest.map_or(0, |guest| guest.ns),
             },
             n_runs: counters.n_runs,
             // Those of a worker are of the system call that made it.
@@ -424,7 +466,7 @@ impl Snapshots for ProcfsSnapshots {
     ) -> Result<(), SnapshotError> {
         out.clear();
         self.n_new = 0;
-        self.freezers = Freezers::default();
+        self.freezers.begin(monotonic_ns());
         let targets = self.targets.clone();
         let pulse = Arc::clone(&self.pulse);
         targets.into_iter().try_for_each(|(target, pid)| {

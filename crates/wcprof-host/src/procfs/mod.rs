@@ -19,7 +19,10 @@ pub use maps::{Mappings, read_mappings};
 pub use stat::{SchedStat, TaskStat, has_ended, parse_schedstat, parse_stat, parse_task_state};
 pub use status::{NamespacePids, Status, parse_status};
 pub(crate) use stopped::StoppedTask;
-pub use stopped::{Freezer, StoppedThreads, freezer_group, stop_cause, stopped, stopped_threads};
+pub use stopped::{
+    Freezer, StoppedThreads, freezer_group, has_freezer_groups, stop_cause, stopped,
+    stopped_threads,
+};
 pub use syscall::{SyscallState, parse_syscall};
 pub use text::{line_buffer, open, read_bytes, read_file, read_line, read_line_bytes, read_text};
 

@@ -173,6 +173,13 @@ pub fn stop_cause(
     .cause(state, slept, freezer)
 }
 
+/// Whether the freezer of version 1 has a group beside its root, which alone can be frozen.
+pub fn has_freezer_groups() -> bool {
+    let folders = std::fs::read_dir(FREEZER).into_iter().flatten().flatten();
+    let mut kinds = folders.filter_map(|entry| entry.file_type().ok());
+    kinds.any(|kind| kind.is_dir())
+}
+
 /// The group of a thread in the freezer of version 1, which stops it in its sleep (Linux 6.1); the root is none.
 pub fn freezer_group(pid: Pid, tid: Tid) -> Option<String> {
     let task = StoppedTask {
