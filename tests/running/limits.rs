@@ -257,6 +257,54 @@ pub(crate) fn changed(engine: Engine) {
     drop(target);
 }
 
+pub(crate) fn changed_back(engine: Engine) {
+    let Some(group) = TestGroup::new("limits::changed_back", engine, "cpu") else {
+        return;
+    };
+    let (target, tid) = target(&["spin", "1"], "spinner");
+    let task = format!("/proc/{}/task/{tid}/cgroup", target.pid());
+    let home = fs::read_to_string(&task).expect("the thread's groups");
+    let home = home.lines().find_map(|line| line.split_once(":cpu:"));
+    let home = home.expect("a group of `cpu`").1;
+    let home_tasks = Path::new("/sys/fs/cgroup/cpu").join(home.trim_start_matches('/'));
+    let home_tasks = home_tasks.join("tasks");
+    group.set("cpu.cfs_quota_us", 10_000);
+    group.set("tasks", tid);
+    let (child, folder) = Attach::new(engine, target.pid()).begin();
+    let wait = |n| (0..n).for_each(|_| wait_for_write(&folder));
+    wait(3);
+    group.set("cpu.cfs_quota_us", -1);
+    wait(2);
+    group.set("cpu.cfs_quota_us", 10_000);
+    wait(2);
+    fs::write(&home_tasks, tid.to_string()).expect("it can go home");
+    wait(2);
+    group.set("tasks", tid);
+    wait(2);
+    interrupt(&child);
+    let recording = Recording::finish(child, folder);
+    recording.assert_sound(engine);
+    let found = findings(&recording);
+    let title = text_of(&found, "run-queue-delay", "/title");
+    let changed = "CPU-starved: the limits of these threads changed during the recording";
+    assert_eq!(title, changed);
+    let text = text_of(&found, "run-queue-delay", "/explanation");
+    let path = group.path();
+    for said in [
+        format!("moved from {path} to {home} to {path}"),
+        format!("{path}: 0.10 CPUs -> no quota -> 0.10 CPUs"),
+    ] {
+        assert!(text.contains(&said), "no {said:?} in {text}");
+    }
+    let shown = printed("doctor", &recording.path(), &[]);
+    assert!(
+        shown.contains("1 of the recorded threads changed groups"),
+        "{shown}"
+    );
+    assert!(!shown.contains("0.00%"), "a line that is no share: {shown}");
+    drop(target);
+}
+
 pub(crate) fn io_limit(engine: Engine) {
     const BYTES_A_SECOND: u64 = 1 << 20;
     let Some(group) = TestGroup::new("limits::io_limit", engine, "blkio") else {

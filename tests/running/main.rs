@@ -23,6 +23,7 @@ wcprof_testkit::engine_tests! {
         cpu::churn: "Check that no CPU time is lost to threads that live for a few milliseconds.",
         limits::quota: "Check that the quota of a thread's own group is found before its symptom, with the counts of the recording.",
         limits::changed: "Check that a quota which is lifted during a recording is said, with the counts of the recording, and no other cause.",
+        limits::changed_back: "Check that a quota which is lifted for a time, and a thread that is in another group for a time, are said.",
         limits::io_limit: "Check that the limit of a group on a block device is found, with what was written.",
         limits::memory_limit: "Check that the memory limit of a group is found, with how often it was met.",
         limits::deadline: "Check that threads which use up their budget under SCHED_DEADLINE are said to.",

@@ -37,7 +37,7 @@ pub(crate) fn files(
     let mut lines: Vec<EvidenceLine> = sums
         .into_iter()
         .map(|(name, weight_ns)| EvidenceLine::new(name, weight_ns, base_ns))
-        .filter(|line| line.percent >= MIN_PERCENT)
+        .filter(|line| line.percent >= Some(MIN_PERCENT))
         .collect();
     lines.sort_by_key(|line| Reverse(line.weight_ns));
     let heading = format!("{FILES}, % of {of}");

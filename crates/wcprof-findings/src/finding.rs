@@ -324,11 +324,12 @@ impl Evidence {
 pub struct EvidenceLine {
     /// 0 for a root of the tree.
     pub depth: usize,
-    /// Of the time that the heading names.
-    pub percent: f64,
-    /// ns of wall-clock time.
+    /// Of the time that the heading names; `None` of a line that is no share of a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub percent: Option<f64>,
+    /// ns of wall-clock time; 0 of a line that is no share of a time.
     pub weight_ns: u64,
-    /// A function or a thread.
+    /// A function or a thread, or a text that says all.
     pub name: String,
     /// File name of the function's module; empty for a thread.
     pub module: String,
@@ -339,8 +340,20 @@ impl EvidenceLine {
     pub(crate) fn new(name: String, weight_ns: u64, whole_ns: u64) -> Self {
         Self {
             depth: 0,
-            percent: percent(weight_ns, whole_ns),
+            // Nothing is a share of nothing.
+            percent: (whole_ns > 0).then(|| percent(weight_ns, whole_ns)),
             weight_ns,
+            name,
+            module: String::new(),
+        }
+    }
+
+    /// A line that is no share of a time.
+    pub(crate) fn text(name: String) -> Self {
+        Self {
+            depth: 0,
+            percent: None,
+            weight_ns: 0,
             name,
             module: String::new(),
         }

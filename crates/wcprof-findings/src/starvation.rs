@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use wcprof_profile::model::{ProfileProcess, ProfileThread, State};
-use wcprof_profile::{AccountsChange, GroupChange, GroupFate};
+use wcprof_profile::{AccountsChange, GroupChange};
 use wcprof_text::{and_more, duration};
 use wcprof_types::accounts::{CpuTimes, DeadlineBudget, OtherProcess, ThreadSet};
 use wcprof_types::cgroup::Cgroup;
@@ -140,8 +140,9 @@ fn quota(
     for waiter in waiters {
         let set = change.thread(waiter.thread.pid, waiter.thread.tid);
         let earlier = change.earlier(waiter.thread.pid, waiter.thread.tid);
+        let earlier: Vec<&ThreadSet> = earlier.collect();
         let groups = set.iter().flat_map(|set| &set.groups);
-        let groups = groups.filter(|place| earlier.is_none_or(|set| set.groups.contains(place)));
+        let groups = groups.filter(|place| earlier.iter().all(|set| set.groups.contains(place)));
         let groups = groups.filter_map(|place| change.groups.get(*place as usize));
         let groups = groups.filter(|one| one.is_steady()).map(|one| &one.group);
         let throttled = groups.filter_map(|group| Some((throttled_percent(group)?, group)));
@@ -188,40 +189,31 @@ fn changed(
         let Some(last) = change.thread(pid, tid) else {
             continue;
         };
-        let earlier = change.earlier(pid, tid);
-        let first = earlier.unwrap_or(last);
-        let places: BTreeSet<u32> = first.groups.iter().chain(&last.groups).copied().collect();
+        // In order of time.
+        let sets: Vec<&ThreadSet> = change.earlier(pid, tid).chain([last]).collect();
+        let places: BTreeSet<u32> = sets.iter().flat_map(|set| set.groups.clone()).collect();
         let groups = places
             .iter()
             .filter_map(|at| change.groups.get(*at as usize));
         let limited: Vec<&GroupChange> = groups.filter(|one| one.is_limited()).collect();
-        let is_limited = !limited.is_empty() || first.deadline.or(last.deadline).is_some();
-        let is_steady = earlier.is_none() && limited.iter().all(|one| one.is_steady());
+        let is_limited = !limited.is_empty() || sets.iter().any(|set| set.deadline.is_some());
+        let is_steady = sets.len() == 1 && limited.iter().all(|one| one.is_steady());
         if !is_limited || is_steady {
             continue;
         }
         let mut of_thread: Vec<String> = Vec::new();
-        if first.groups != last.groups {
-            // The inner groups are first.
-            let path = |from: &ThreadSet, other: &ThreadSet| {
-                let own = from.groups.iter().find(|at| !other.groups.contains(at));
-                let group = own.or(from.groups.first())?;
-                Some(change.groups.get(*group as usize)?.group.path.clone())
-            };
-            let path = |from, other| path(from, other).unwrap_or_else(|| "/".to_owned());
-            let (from, to) = (path(first, last), path(last, first));
-            of_thread.push(format!("moved from {from} to {to}"));
+        if let Some(moves) = moves(change, &sets) {
+            of_thread.push(moves);
         }
-        if first.deadline != last.deadline {
-            let text = |set: &ThreadSet| match &set.deadline {
-                Some(budget) => budget_text(budget),
-                None => "none".to_owned(),
-            };
-            let (from, to) = (text(first), text(last));
-            of_thread.push(format!("budget under SCHED_DEADLINE {from} -> {to}"));
+        let budgets = sets.iter().map(|set| match &set.deadline {
+            Some(budget) => budget_text(budget),
+            None => "none".to_owned(),
+        });
+        if let Some(budgets) = steps(budgets) {
+            of_thread.push(format!("budget under SCHED_DEADLINE {budgets}"));
         }
-        if first.cpus != last.cpus {
-            of_thread.push(format!("CPUs {} -> {}", first.cpus, last.cpus));
+        if let Some(cpus) = steps(sets.iter().map(|set| set.cpus.clone())) {
+            of_thread.push(format!("CPUs {cpus}"));
         }
         of_thread.extend(limited.iter().map(|one| quota_change(one, of_time)));
         for text in of_thread {
@@ -244,19 +236,53 @@ fn budget_text(budget: &DeadlineBudget) -> String {
     format!("{runtime} of each {period}")
 }
 
-/// A group's quota at the beginning and at the end, and how often it was used up: by its counts also where it was lifted.
+/// `moved from /a to /b`, by the innermost groups of the hierarchy in which a thread was in another one at the next time; `None` where
+/// it stayed.
+fn moves(change: &AccountsChange, sets: &[&ThreadSet]) -> Option<String> {
+    let group = |at: &u32| change.groups.get(*at as usize).map(|one| &one.group);
+    // The inner groups are first.
+    let own = |from: &ThreadSet, other: &ThreadSet| {
+        let own = from.groups.iter().find(|at| !other.groups.contains(at));
+        own.and_then(group)
+    };
+    let path = |from: &ThreadSet, other: &ThreadSet| {
+        let path = own(from, other).or_else(|| {
+            // One above the other's.
+            let hierarchy = &own(other, from)?.hierarchy;
+            let mut groups = from.groups.iter().filter_map(group);
+            groups.find(|group| group.hierarchy == *hierarchy)
+        });
+        path.map_or_else(|| "/".to_owned(), |group| group.path.clone())
+    };
+    let pairs = sets.windows(2).filter_map(|pair| match pair {
+        [from, to] if from.groups != to.groups => Some((path(from, to), path(to, from))),
+        _ => None,
+    });
+    let mut text = String::new();
+    for (from, to) in pairs {
+        match text.is_empty() {
+            true => text = format!("moved from {from} to {to}"),
+            false => text += &format!(" to {to}"),
+        }
+    }
+    (!text.is_empty()).then_some(text)
+}
+
+/// `a -> b -> a`; `None` where it was the same all the time.
+fn steps(texts: impl Iterator<Item = String>) -> Option<String> {
+    let mut texts: Vec<String> = texts.collect();
+    texts.dedup();
+    (texts.len() > 1).then(|| texts.join(" -> "))
+}
+
+/// A group's quotas, and how often they were used up: by its counts also where one was lifted.
 fn quota_change(one: &GroupChange, of_time: &str) -> String {
-    let text = |quota: Option<(u64, u64)>| match quota {
-        Some((us, period)) => format!("{:.2} CPUs", us as f64 / period.max(1) as f64),
+    let quotas = one.quotas.iter().map(|quota| match quota {
+        Some((us, period)) => format!("{:.2} CPUs", *us as f64 / (*period).max(1) as f64),
         None => "no quota".to_owned(),
-    };
-    let (first, last) = (one.first_quota, one.last_quota());
-    let quota = match one.fate {
-        GroupFate::Vanished => text(first),
-        GroupFate::Appeared => text(last),
-        _ if first == last => text(last),
-        _ => format!("{} -> {}", text(first), text(last)),
-    };
+    });
+    let quotas: Vec<String> = quotas.collect();
+    let quota = quotas.join(" -> ");
     let counts = throttled_text(&one.group, of_time);
     let remark = one.fate.remark();
     let remark = remark.map_or_else(String::new, |remark| format!(", {remark}"));
@@ -309,7 +335,7 @@ fn unknown_groups(change: &AccountsChange) -> Evidence {
     ] {
         names.extend((n > 0).then(|| format!("{n} {what}")));
     }
-    let lines = names.into_iter().map(|name| EvidenceLine::new(name, 0, 0));
+    let lines = names.into_iter().map(EvidenceLine::text);
     Evidence::cut(
         "control groups that changed during the recording, or were not read".to_owned(),
         lines.collect(),

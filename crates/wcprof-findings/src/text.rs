@@ -391,7 +391,8 @@ fn tree(evidence: &Evidence, width: usize) -> String {
         let has_sibling = next.is_some_and(|next| next.depth == node.depth);
         open.resize(node.depth, ' ');
         let prefix: String = open.iter().collect();
-        let text = format!("    {prefix}+ {:.2}% {}", node.percent, node.name);
+        let share = node.percent.map(|percent| format!("{percent:.2}% "));
+        let text = format!("    {prefix}+ {}{}", share.unwrap_or_default(), node.name);
         out += &line(&text, width);
         open.push(if has_sibling { '|' } else { ' ' });
     }

@@ -1,5 +1,6 @@
-//! Readings of the kernel's accounts to what happened between them: what CPUs did over the time of a profile, and how
-//! control groups, pressure and other processes changed from the first whole reading of a recording to the last.
+//! Readings of the kernel's accounts to what happened between them: what CPUs did over the time of a profile, how
+//! pressure, other processes and the counts of control groups changed from the first whole reading of a recording to the
+//! last, and what limits of threads and groups were other ones at any of them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -12,6 +13,17 @@ use wcprof_types::cgroup::{BlockIo, Cgroup, Pressure};
 use wcprof_types::{Pid, Tid, parse_cpus};
 
 use crate::slices::{Slices, TimeAxis};
+
+/// Whole readings of a recording between the first and the last that are looked at.
+const MAX_BETWEEN: usize = 1024;
+/// Groups of all readings together.
+const MAX_GROUPS: usize = 4 * limits::GROUPS;
+/// Other limits that are kept of a group or a thread.
+const MAX_EARLIER: usize = 8;
+/// Sets of threads that had other limits.
+const MAX_EARLIER_SETS: usize = 4 * limits::SETS;
+/// The time that the latest change is of at least, where the readings are of as much, ns.
+const LATEST_NS: u64 = 2_500_000_000;
 
 /// What the kernel accounted on the host of a recording while it was made.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -45,7 +57,7 @@ pub struct AccountsChange {
     pub threads: Vec<ThreadSet>,
     /// Threads that were not read.
     pub n_more_threads: u64,
-    /// Threads whose control groups were other ones at the end.
+    /// Threads whose control groups were other ones at an earlier reading than at the last one that had them.
     pub n_moved_threads: u64,
     /// Processes that were not recorded.
     pub others: OtherProcesses,
@@ -61,10 +73,10 @@ pub struct AccountsChange {
 struct ThreadPlaces {
     /// By thread: its place in [`AccountsChange::threads`].
     set_of: HashMap<(Pid, Tid), usize>,
-    /// What was read at the beginning of sets of threads, some of which had other groups, CPUs or budgets at the end.
+    /// What was read of sets of threads, some of which had other groups, CPUs or budgets at the next reading.
     earlier: Vec<ThreadSet>,
-    /// By such a thread: its place in `earlier`.
-    earlier_of: HashMap<(Pid, Tid), usize>,
+    /// By such a thread: its places in `earlier`, the latest first.
+    earlier_of: HashMap<(Pid, Tid), Vec<usize>>,
 }
 
 /// A control group during a recording.
@@ -72,30 +84,23 @@ struct ThreadPlaces {
 pub struct GroupChange {
     /// Its limits, as they were last read, and what was added to its counts.
     pub group: Cgroup,
-    /// Its quota at the beginning and the period of that, us; `None` without one, or where the group was not there.
-    pub first_quota: Option<(u64, u64)>,
+    /// Its quotas and the periods of these, us, in order of time: each that was another one than at the reading before;
+    /// `None` without one.
+    pub quotas: Vec<Option<(u64, u64)>>,
     /// Whether the counts are of the whole time.
     pub fate: GroupFate,
 }
 
 impl GroupChange {
-    /// Its quota at the end and the period of that, us; `None` without one.
-    pub fn last_quota(&self) -> Option<(u64, u64)> {
-        match self.fate {
-            GroupFate::Vanished => None,
-            _ => quota(&self.group),
-        }
-    }
-
-    /// It had a quota at the beginning or at the end.
+    /// It had a quota at some time.
     pub fn is_limited(&self) -> bool {
-        self.first_quota.or(self.last_quota()).is_some()
+        self.quotas.iter().any(Option::is_some)
     }
 
-    /// It was there at the beginning and at the end, with the same quota.
+    /// It was there all the time, with the same quota.
     pub fn is_steady(&self) -> bool {
         let stayed = [GroupFate::Same, GroupFate::LimitChanged].contains(&self.fate);
-        stayed && self.first_quota == self.last_quota()
+        stayed && self.quotas.len() <= 1
     }
 }
 
@@ -107,9 +112,9 @@ pub enum GroupFate {
     Same,
     /// It was there, and a limit changed.
     LimitChanged,
-    /// It was there at the end alone: what it counted since it was made is not told apart.
+    /// No thread was in it at the beginning: what it counted before that is not told apart.
     Appeared,
-    /// It was there at the beginning alone: what it counted is not known.
+    /// It was not there at the end: what it counted is not known.
     Vanished,
     /// Another group of the same path took its place: what it counted is not known.
     Replaced,
@@ -177,69 +182,44 @@ impl HostAccounts {
 impl AccountsChange {
     /// What happened from the first of whole readings to the last; each is with its time, and they are in order of it. `None` of
     /// fewer than two.
-    pub fn between(readings: Vec<(u64, AccountsDetail)>) -> Option<Self> {
+    pub fn between(mut readings: Vec<(u64, AccountsDetail)>) -> Option<Self> {
+        let n_more = readings.len().saturating_sub(MAX_BETWEEN + 2);
+        if n_more > 0 {
+            readings.drain(1..1 + n_more);
+        }
         let others = others(&readings);
-        let mut readings = readings.into_iter();
-        let (began, first) = readings.next()?;
-        let (ended, last) = readings.next_back()?;
+        let [(began, first), .., (ended, last)] = readings.as_slice() else {
+            return None;
+        };
         let since =
             |(cpu, times): (&u32, &CpuTimes)| Some((*cpu, times.since(first.by_cpu.get(cpu)?)));
         let mut change = AccountsChange {
-            length_ns: ended.saturating_sub(began),
+            length_ns: ended.saturating_sub(*began),
             by_cpu: last.by_cpu.iter().filter_map(since).collect(),
             pressure: pressure(&first.pressure, &last.pressure),
             delay_accounting: last.delay_accounting,
-            n_more_groups: first.n_more_groups.max(last.n_more_groups),
-            n_more_threads: first.n_more_threads.max(last.n_more_threads),
+            n_more_groups: most(&readings, |detail| detail.n_more_groups),
+            n_more_threads: most(&readings, |detail| detail.n_more_threads),
             others,
             block_wait_ns: block_waits(&first.threads, &last.threads),
             ..AccountsChange::default()
         };
-        let key = |group: &Cgroup| (group.hierarchy.clone(), group.path.clone());
-        let mut earlier: BTreeMap<_, &Cgroup> = first.groups.iter().map(|g| (key(g), g)).collect();
-        for group in &last.groups {
-            change.groups.push(match earlier.remove(&key(group)) {
-                Some(before) => group_change(before, group),
-                None => GroupChange {
-                    group: without_counts(group),
-                    first_quota: None,
-                    fate: GroupFate::Appeared,
-                },
-            });
-        }
-        let n_last = change.groups.len();
-        change
-            .groups
-            .extend(earlier.values().map(|group| GroupChange {
-                group: without_counts(group),
-                first_quota: quota(group),
-                fate: GroupFate::Vanished,
-            }));
-        let place = |group: &Cgroup| {
-            let same = |change: &GroupChange| key(&change.group) == key(group);
-            change.groups.iter().position(same).map(|at| at as u32)
-        };
-        let places: Vec<Option<u32>> = first.groups.iter().map(place).collect();
-        for set in last.threads {
-            let groups = set.groups.into_iter();
-            let groups = groups.filter(|at| (*at as usize) < n_last).collect();
-            add_set(&mut change, ThreadSet { groups, ..set });
-        }
-        for set in first.threads {
-            let groups = set.groups.iter();
-            let groups: Vec<u32> = groups.filter_map(|at| *places.get(*at as usize)?).collect();
-            let (known, gone): (Vec<Tid>, Vec<Tid>) = (set.tids.iter().copied())
-                .partition(|tid| change.places.set_of.contains_key(&(set.pid, *tid)));
-            let first = ThreadSet { groups, ..set };
-            add_earlier(&mut change, &first, known);
-            if !gone.is_empty() {
-                add_set(
-                    &mut change,
-                    ThreadSet {
-                        tids: gone,
-                        ..first
-                    },
-                );
+        let places = add_groups(&mut change, &readings);
+        // The latest first: what a thread had then is compared with what it had before.
+        for (_, detail) in readings.into_iter().rev() {
+            let places: Vec<Option<u32>> = (detail.groups.iter())
+                .map(|group| places.get(&key(group)).copied())
+                .collect();
+            for set in detail.threads {
+                let groups = set.groups.iter();
+                let groups = groups.filter_map(|at| *places.get(*at as usize)?).collect();
+                let (known, gone): (Vec<Tid>, Vec<Tid>) = (set.tids.iter().copied())
+                    .partition(|tid| change.places.set_of.contains_key(&(set.pid, *tid)));
+                let set = ThreadSet { groups, ..set };
+                add_earlier(&mut change, &set, known);
+                if !gone.is_empty() {
+                    add_set(&mut change, ThreadSet { tids: gone, ..set });
+                }
             }
         }
         Some(change)
@@ -250,11 +230,11 @@ impl AccountsChange {
         self.threads.get(*self.places.set_of.get(&(pid, tid))?)
     }
 
-    /// What was read of a thread at the beginning, where its groups, CPUs or budget were other ones at the end.
-    pub fn earlier(&self, pid: Pid, tid: Tid) -> Option<&ThreadSet> {
-        self.places
-            .earlier
-            .get(*self.places.earlier_of.get(&(pid, tid))?)
+    /// What was read of a thread before its groups, CPUs or budget became other ones, in order of time.
+    pub fn earlier(&self, pid: Pid, tid: Tid) -> impl Iterator<Item = &ThreadSet> {
+        let places = self.places.earlier_of.get(&(pid, tid));
+        let places = places.into_iter().flatten().rev();
+        places.filter_map(|at| self.places.earlier.get(*at))
     }
 
     /// What changed of the groups and limits of the recorded threads, as texts.
@@ -265,7 +245,7 @@ impl AccountsChange {
         if !self.places.earlier_of.is_empty() {
             let n = self.places.earlier_of.len();
             texts.push(format!(
-                "other groups, CPUs or budgets at the end: {n} of the threads"
+                "other groups, CPUs or budgets in between or at the end: {n} of the threads"
             ));
         }
         texts
@@ -297,7 +277,8 @@ pub fn accounts_changes(tables: &Tables) -> Vec<AccountsChange> {
     hosts.into_iter().filter_map(|host| host.change).collect()
 }
 
-/// What happened from one to the other of the last two whole readings of one host; `None` of fewer.
+/// What happened in the last whole readings of one host: the last two, and those before it of the last seconds; `None` of
+/// fewer than two.
 pub fn latest_change<'r>(
     readings: impl DoubleEndedIterator<Item = &'r AccountsReading>,
 ) -> Option<AccountsChange> {
@@ -305,7 +286,15 @@ pub fn latest_change<'r>(
         let accounts: Accounts = serde_json::from_str(&reading.json).ok()?;
         Some((reading.time.0, cut(accounts.detail?)))
     });
-    let mut last: Vec<(u64, AccountsDetail)> = whole.take(2).collect();
+    let mut last: Vec<(u64, AccountsDetail)> = Vec::new();
+    for reading in whole {
+        let length = last.first().map(|(end, _)| end.saturating_sub(reading.0));
+        last.push(reading);
+        // A change of limits is read at once, however long ago the last reading was.
+        if length.is_some_and(|length| length >= LATEST_NS) || last.len() > MAX_BETWEEN {
+            break;
+        }
+    }
     last.reverse();
     AccountsChange::between(last)
 }
@@ -370,23 +359,39 @@ fn add_set(change: &mut AccountsChange, set: ThreadSet) {
     change.threads.push(set);
 }
 
-/// Keeps what was read at the beginning of those of some threads that had other groups, CPUs or budgets at the end.
-fn add_earlier(change: &mut AccountsChange, first: &ThreadSet, tids: Vec<Tid>) {
+/// Keeps what was read of those of some threads that had other groups, CPUs or budgets at the next reading.
+fn add_earlier(change: &mut AccountsChange, set: &ThreadSet, tids: Vec<Tid>) {
     let at = change.places.earlier.len();
+    let mut is_kept = false;
     for tid in tids {
-        let Some(last) = change.thread(first.pid, tid) else {
+        let thread = (set.pid, tid);
+        let Some(last) = change.thread(set.pid, tid) else {
             continue;
         };
-        let has_moved = last.groups != first.groups;
-        if has_moved || last.cpus != first.cpus || last.deadline != first.deadline {
-            change.n_moved_threads += u64::from(has_moved);
-            change.places.earlier_of.insert((first.pid, tid), at);
+        let next = change.earlier(set.pid, tid).next().unwrap_or(last);
+        let has_moved = last.groups != set.groups;
+        let is_other = |other: &ThreadSet| {
+            other.groups != set.groups || other.cpus != set.cpus || other.deadline != set.deadline
+        };
+        if !is_other(next) {
+            continue;
+        }
+        let had_moved = change
+            .earlier(set.pid, tid)
+            .any(|one| one.groups != last.groups);
+        change.n_moved_threads += u64::from(has_moved && !had_moved);
+        let earlier = change.places.earlier_of.entry(thread).or_default();
+        if earlier.len() < MAX_EARLIER && at < MAX_EARLIER_SETS {
+            earlier.push(at);
+            is_kept = true;
         }
     }
-    change.places.earlier.push(ThreadSet {
-        tids: Vec::new(),
-        ..first.clone()
-    });
+    if is_kept {
+        change.places.earlier.push(ThreadSet {
+            tids: Vec::new(),
+            ..set.clone()
+        });
+    }
 }
 
 /// Stall times of the resources that both readings have.
@@ -415,15 +420,24 @@ fn block_waits(first: &[ThreadSet], last: &[ThreadSet]) -> BTreeMap<Pid, u64> {
     sum(last).into_iter().filter_map(since).collect()
 }
 
-/// CPU time of other processes in all readings after the first; the largest numbers of processes.
+/// The largest number of any reading.
+fn most(readings: &[(u64, AccountsDetail)], of: impl Fn(&AccountsDetail) -> u64) -> u64 {
+    let all = readings.iter().map(|(_, detail)| of(detail));
+    all.max().unwrap_or(0)
+}
+
+/// CPU time of other processes in all readings of them after the first; the largest numbers of processes.
 fn others(readings: &[(u64, AccountsDetail)]) -> OtherProcesses {
     let mut sums: BTreeMap<&str, OtherProcess> = BTreeMap::new();
-    let mut all = OtherProcesses::default();
-    for (_, detail) in readings.iter() {
-        all.n_read = all.n_read.max(detail.others.n_read);
-        all.n_unread = all.n_unread.max(detail.others.n_unread);
-    }
-    for one in readings.iter().skip(1).flat_map(|(_, d)| &d.others.by_name) {
+    let mut all = OtherProcesses {
+        n_read: most(readings, |detail| detail.others.n_read),
+        n_unread: most(readings, |detail| detail.others.n_unread),
+        are_hidden: readings.iter().any(|(_, detail)| detail.others.are_hidden),
+        ..OtherProcesses::default()
+    };
+    let others = readings.iter().map(|(_, detail)| &detail.others);
+    let others = others.filter(|others| others.is_read()).skip(1);
+    for one in others.flat_map(|others| &others.by_name) {
         let sum = sums.entry(&one.name).or_default();
         sum.cpu_ns = sum.cpu_ns.saturating_add(one.cpu_ns);
         sum.n = sum.n.max(one.n);
@@ -437,29 +451,46 @@ fn others(readings: &[(u64, AccountsDetail)]) -> OtherProcesses {
     all
 }
 
-/// A group's limits without its counts.
-fn without_counts(group: &Cgroup) -> Cgroup {
-    Cgroup {
-        n_periods: None,
-        n_throttled: None,
-        throttled_us: None,
-        n_memory_high: None,
-        n_memory_max: None,
-        io: BTreeMap::new(),
-        pressure: BTreeMap::new(),
-        ..group.clone()
-    }
+fn key(group: &Cgroup) -> (String, String) {
+    (group.hierarchy.clone(), group.path.clone())
 }
 
-/// What was added to the counts of a group.
-fn group_change(first: &Cgroup, last: &Cgroup) -> GroupChange {
-    if first.inode != last.inode {
-        return GroupChange {
-            group: without_counts(last),
-            first_quota: quota(first),
-            fate: GroupFate::Replaced,
-        };
+/// Adds the groups of all readings, those of the last one first. Gives their places.
+fn add_groups(
+    change: &mut AccountsChange,
+    readings: &[(u64, AccountsDetail)],
+) -> BTreeMap<(String, String), u32> {
+    let mut places: BTreeMap<(String, String), u32> = BTreeMap::new();
+    // By place: what each reading knew, by its number.
+    let mut known: Vec<Vec<(usize, &Cgroup)>> = Vec::new();
+    for (number, (_, detail)) in readings.iter().enumerate().rev() {
+        for group in &detail.groups {
+            let at = known.len();
+            let at = *places.entry(key(group)).or_insert(at as u32) as usize;
+            match known.get_mut(at) {
+                Some(known) => known.push((number, group)),
+                None if at < MAX_GROUPS => known.push(vec![(number, group)]),
+                None => {}
+            }
+        }
     }
+    places.retain(|_, at| (*at as usize) < known.len());
+    let end = readings.len() - 1;
+    let groups = known.into_iter().map(|mut known| {
+        known.reverse();
+        group_change(&known, end)
+    });
+    change.groups = groups.collect();
+    places
+}
+
+/// What was added to the counts of a group from the first reading to the last, number `end`, and what its limits were. It is `known`
+/// at some of the readings, in order of time.
+fn group_change(known: &[(usize, &Cgroup)], end: usize) -> GroupChange {
+    let [(began, first), ..] = *known else {
+        return GroupChange::default();
+    };
+    let (ended, last) = *known.last().unwrap_or(&(began, first));
     let limits = |group: &Cgroup| {
         (
             (group.quota_us, group.period_us),
@@ -468,6 +499,34 @@ fn group_change(first: &Cgroup, last: &Cgroup) -> GroupChange {
             group.io_limits.clone(),
         )
     };
+    let all = || known.iter().map(|(_, group)| *group);
+    let mut quotas: Vec<Option<(u64, u64)>> = all().map(quota).collect();
+    quotas.dedup();
+    quotas.truncate(MAX_EARLIER);
+    let fate = if ended != end {
+        GroupFate::Vanished
+    } else if all().any(|group| group.inode != last.inode) {
+        GroupFate::Replaced
+    } else if began != 0 {
+        GroupFate::Appeared
+    } else if all().any(|group| limits(group) != limits(last)) {
+        GroupFate::LimitChanged
+    } else {
+        GroupFate::Same
+    };
+    let group = match fate {
+        GroupFate::Same | GroupFate::LimitChanged => counted(first, last),
+        _ => last.without_counts(),
+    };
+    GroupChange {
+        group,
+        quotas,
+        fate,
+    }
+}
+
+/// A group with what was added to its counts.
+fn counted(first: &Cgroup, last: &Cgroup) -> Cgroup {
     let since = |of: fn(&Cgroup) -> Option<u64>| Some(of(last)?.saturating_sub(of(first)?));
     let io = last.io.iter().filter_map(|(device, last)| {
         let first = first.io.get(device)?;
@@ -480,12 +539,7 @@ fn group_change(first: &Cgroup, last: &Cgroup) -> GroupChange {
         };
         Some((device.clone(), done))
     });
-    let fate = if limits(first) == limits(last) {
-        GroupFate::Same
-    } else {
-        GroupFate::LimitChanged
-    };
-    let group = Cgroup {
+    Cgroup {
         n_periods: since(|group| group.n_periods),
         n_throttled: since(|group| group.n_throttled),
         throttled_us: since(|group| group.throttled_us),
@@ -494,11 +548,6 @@ fn group_change(first: &Cgroup, last: &Cgroup) -> GroupChange {
         io: io.collect(),
         pressure: pressure(&first.pressure, &last.pressure),
         ..last.clone()
-    };
-    GroupChange {
-        group,
-        first_quota: quota(first),
-        fate,
     }
 }
 
@@ -598,6 +647,82 @@ mod tests {
         assert_eq!(change.n_moved_threads, 1);
     }
 
+    /// Check what was otherwise between the first reading and the last alone: threads in another group that is gone at the end, and a
+    /// quota that was lifted for a time. A thread that never moved, and a group whose limits never changed, say nothing.
+    #[test]
+    fn in_between() {
+        let home = || group("/home", 1, 5);
+        let lifted = Cgroup {
+            quota_us: None,
+            ..home()
+        };
+        let at_home = || vec![set(&[1, 2, 3], &[0])];
+        let visit = |quota: Cgroup| {
+            detail(
+                vec![quota, group("/away", 2, 5)],
+                vec![set(&[1], &[1]), set(&[2, 3], &[0])],
+            )
+        };
+        let still = || detail(vec![group("/still", 7, 5), home()], at_home());
+        let readings = vec![
+            (S, detail(vec![home()], at_home())),
+            (2 * S, visit(lifted)),
+            (3 * S, visit(home())),
+            (4 * S, detail(vec![home()], at_home())),
+        ];
+        let change = AccountsChange::between(readings).unwrap();
+        let fates: Vec<_> = (change.groups.iter())
+            .map(|one| (one.group.path.as_str(), one.fate, one.quotas.clone()))
+            .collect();
+        let (quota, none) = (Some((20_000, 0)), None);
+        let expected = [
+            ("/home", GroupFate::LimitChanged, vec![quota, none, quota]),
+            ("/away", GroupFate::Vanished, vec![quota]),
+        ];
+        assert_eq!(fates, expected);
+        assert!(!change.groups[0].is_steady());
+        let earlier = |tid| {
+            let sets = change.earlier(Pid(7), Tid(tid));
+            sets.map(|set| set.groups.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(earlier(1), [vec![0], vec![1]], "in order of time");
+        assert_eq!((earlier(2), change.n_moved_threads), (vec![], 1));
+        assert_eq!(change.limit_changes().len(), 3);
+        let change =
+            AccountsChange::between(vec![(S, still()), (2 * S, still()), (3 * S, still())]);
+        let change = change.unwrap();
+        assert_eq!(
+            (change.limit_changes(), change.n_moved_threads),
+            (vec![], 0)
+        );
+    }
+
+    /// Check that readings for the sake of limits alone take nothing from what other processes used.
+    #[test]
+    fn others_in_between() {
+        let with = |n_read, cpu_ns| AccountsDetail {
+            others: OtherProcesses {
+                n_read,
+                by_name: vec![OtherProcess {
+                    name: "x".to_owned(),
+                    n: 1,
+                    cpu_ns,
+                }],
+                ..OtherProcesses::default()
+            },
+            ..AccountsDetail::default()
+        };
+        let none = AccountsDetail::default;
+        for readings in [
+            vec![(0, with(3, 0)), (S, none()), (2 * S, with(4, 5))],
+            // A ring has forgotten the reading before these; the first of processes is of a time before them.
+            vec![(0, none()), (S, with(4, 7)), (2 * S, with(3, 5))],
+        ] {
+            let others = AccountsChange::between(readings).unwrap().others;
+            assert_eq!((others.n_read, others.by_name[0].cpu_ns), (4, 5));
+        }
+    }
+
     /// Check that one reading alone says nothing, and that a hostile one takes no more room than a real one.
     #[test]
     fn bounded() {
@@ -605,8 +730,9 @@ mod tests {
             AccountsChange::between(vec![(0, AccountsDetail::default())]),
             None
         );
+        let groups = (0..10_000).map(|n| group(&format!("/{n}"), n, 1));
         let hostile = detail(
-            vec![Cgroup::default(); 10_000],
+            groups.collect(),
             vec![set(&[1; 1000], &[u32::MAX, 0]); 10_000],
         );
         let one = cut(hostile);

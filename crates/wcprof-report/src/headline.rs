@@ -2,10 +2,13 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use wcprof_profile::HostAccounts;
 use wcprof_profile::model::{FunctionId, Profile, State, process_names};
 use wcprof_text::{and_more, count, duration, percent, terminal_name};
 use wcprof_types::StackEnd;
+use wcprof_types::accounts::OtherProcesses;
 
 use crate::figures::at_a_time;
 use crate::stopped::{Stopped, stopped};
@@ -27,6 +30,8 @@ pub struct Headline<'p> {
     pub(crate) states: [u64; State::ALL.len()],
     /// Which processes could not run for a time because somebody stopped them.
     pub(crate) stopped: Vec<Stopped>,
+    /// Processes that were not recorded, of all hosts; `None` where nobody looked.
+    pub(crate) others: Option<OtherProcesses>,
     /// CPU time in functions without a name.
     pub(crate) unnamed: UnnamedCpu,
     /// What is missing.
@@ -96,6 +101,7 @@ impl<'p> Headline<'p> {
             n_samples: stats.n_observations.saturating_add(stats.n_timer_samples),
             states,
             stopped: stopped(profile),
+            others: others(profile),
             unnamed: UnnamedCpu::new(profile),
             losses: Losses::new(profile),
         }
@@ -214,11 +220,12 @@ impl<'p> Headline<'p> {
             true => format!("; wcprof took {:.1} % of a core", percent(own, recorded)),
             false => String::new(),
         };
+        let others = self.others.as_ref().map_or_else(String::new, others_text);
         let rate = self.true_rate();
         let rate = rate.map_or_else(String::new, |rate| {
             format!("; {} Hz{rate}", self.profile.header.rate_hz)
         });
-        format!("quality {verdict}: {missing}{own}{rate}")
+        format!("quality {verdict}: {missing}{own}{rate}{others}")
     }
 
     /// Ticks that there should have been.
@@ -285,6 +292,46 @@ impl<'p> Headline<'p> {
         all.extend(rare);
         format!("threads at a time: {}\n", all.join(", "))
     }
+}
+
+/// What is known of processes that were not recorded, names aside: numbers of all hosts together.
+fn others(profile: &Profile) -> Option<OtherProcesses> {
+    let mut hosts: Vec<&Arc<HostAccounts>> = Vec::new();
+    for process in &profile.processes {
+        if !hosts
+            .iter()
+            .any(|host| Arc::ptr_eq(host, &process.accounts))
+        {
+            hosts.push(&process.accounts);
+        }
+    }
+    let changes = hosts.into_iter().filter_map(|host| host.change.as_ref());
+    let others = changes.map(|change| &change.others);
+    let others = others.filter(|others| others.is_read() || others.are_hidden);
+    others
+        .map(|others| OtherProcesses {
+            by_name: Vec::new(),
+            ..*others
+        })
+        .reduce(|sum, others| OtherProcesses {
+            n_read: sum.n_read.saturating_add(others.n_read),
+            n_unread: sum.n_unread.saturating_add(others.n_unread),
+            are_hidden: sum.are_hidden || others.are_hidden,
+            ..sum
+        })
+}
+
+/// `; 12 of 190 other processes were not read`; empty where all were.
+fn others_text(others: &OtherProcesses) -> String {
+    let all = others.n_read.saturating_add(others.n_unread);
+    let mut text = match others.n_unread {
+        0 => String::new(),
+        n => format!("; {n} of {} not read", count(all as usize, "other process")),
+    };
+    if others.are_hidden {
+        text += "; processes of other users are hidden from wcprof (hidepid)";
+    }
+    text
 }
 
 impl Losses {

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 use serde_json::{Value, json};
 use wcprof_profile::model::{Profile, State};
-use wcprof_profile::{Cores, Group, Label, Relation, Trees, View};
+use wcprof_profile::{Cores, Group, Label, Relation, Trees, View, vm_exits};
 use wcprof_text::printable_json;
 
 use crate::group::group_name;
@@ -118,6 +118,16 @@ fn headline(profile: &Profile) -> Value {
         "n_frames": losses.n_frames,
         "n_unresolved_frames": losses.n_unresolved,
         "own_cpu_ns": stats.own_cpu_ns,
+        "other_processes": h.others.as_ref().map(|others| json!({
+            "n_read": others.n_read,
+            "n_unread": others.n_unread,
+            "are_hidden": others.are_hidden,
+        })),
+        "vm_exits": vm_exits(profile).map(|exits| json!({
+            "per_second": exits.per_second,
+            "reasons": exits.reasons.into_iter().collect::<BTreeMap<_, _>>(),
+            "polling_cores": exits.polling,
+        })),
         "complete": stats.complete,
         "end_reason": stats.end_reason,
         "notes": header.notes,

@@ -36,8 +36,10 @@ pub enum TraceError {
     Foreign(&'static str),
     /// The format version is not known.
     #[error(
-        "trace has format version {0}; this wcprof reads version {FORMAT_VERSION}: \
-         use the wcprof that recorded it, or a newer one"
+        "trace has format version {found}; this wcprof reads version {FORMAT_VERSION}: \
+         use the wcprof that recorded it{newer}",
+        found = .0,
+        newer = or_newer(.0)
     )]
     Version(u32),
     /// The file asks for what this reader does not know.
@@ -139,4 +141,12 @@ pub enum Malformed {
     /// An empty build-id or one that is too long.
     #[error("build-id of {0} bytes")]
     BuildId(usize),
+}
+
+/// Who else reads a version: nobody knows an old one that this wcprof does not.
+fn or_newer(version: &u32) -> &'static str {
+    match *version > FORMAT_VERSION {
+        true => ", or a newer one",
+        false => "",
+    }
 }

@@ -32,7 +32,7 @@ pub mod limits {
 pub struct Accounts {
     /// Times of all CPUs together (`/proc/stat`).
     pub cpu: Option<CpuTimes>,
-    /// The rest, which is read when a recording begins and ends.
+    /// The rest, which is read when a recording begins and ends, and when limits of its threads have changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<AccountsDetail>,
 }
@@ -58,7 +58,7 @@ pub struct AccountsDetail {
     /// Threads beyond those read.
     #[serde(skip_serializing_if = "is_zero")]
     pub n_more_threads: u64,
-    /// Processes that are not recorded.
+    /// Processes that are not recorded; nothing of them in a reading for the sake of limits.
     pub others: OtherProcesses,
     /// What could not be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -165,6 +165,16 @@ pub struct OtherProcesses {
     pub n_read: u64,
     /// Processes that were there and not read: reading them had no more CPU time, or they could not be read.
     pub n_unread: u64,
+    /// Processes of other users are not shown to wcprof (the mount option `hidepid` of `/proc`), and not counted here.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub are_hidden: bool,
+}
+
+impl OtherProcesses {
+    /// Whether a reading looked for any.
+    pub fn is_read(&self) -> bool {
+        self.n_read > 0 || self.n_unread > 0 || !self.by_name.is_empty()
+    }
 }
 
 /// CPU time of the processes of one name.

@@ -58,6 +58,22 @@ pub struct Cgroup {
     pub pressure: BTreeMap<String, Pressure>,
 }
 
+impl Cgroup {
+    /// Its name and limits, without what the kernel counts.
+    pub fn without_counts(&self) -> Self {
+        Self {
+            n_periods: None,
+            n_throttled: None,
+            throttled_us: None,
+            n_memory_high: None,
+            n_memory_max: None,
+            io: BTreeMap::new(),
+            pressure: BTreeMap::new(),
+            ..self.clone()
+        }
+    }
+}
+
 /// Bytes and operations of a block device: done, or allowed a second.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]

@@ -1,6 +1,6 @@
 //! What the kernel accounts beside the recorded threads, to readings of the trace: the times of all CPUs once a
-//! second, everything else when a recording begins and ends. A ring forgets its beginning, so there all is read again
-//! and again.
+//! second, everything else when a recording begins and ends, and what is of the recorded threads whenever their limits
+//! have changed. A ring forgets its beginning, so there all is read again and again.
 
 use wcprof_host::AccountsReader;
 use wcprof_host::clock::{monotonic_ns, thread_cpu_ns};
@@ -16,6 +16,10 @@ const WHOLE_EVERY_NS: u64 = 10_000_000_000;
 const SECOND_WHOLE_NS: u64 = 3_000_000_000;
 /// How often everything is read for a ring, in times of the CPU time that it takes.
 const WHOLE_EVERY_COSTS: u64 = 500;
+/// How often limits are looked at, ns of the recording.
+const LOOK_EVERY_NS: u64 = 250_000_000;
+/// How often limits are looked at, in times of the CPU time that it takes.
+const LOOK_EVERY_COSTS: u64 = 1000;
 /// CPU time, ns, after which no more processes are read, for each percent of a core that wcprof may use: one second's.
 const NS_A_PERCENT: u64 = 10_000_000;
 
@@ -42,6 +46,8 @@ pub(crate) struct Accounting {
 struct NextReadings {
     brief: u64,
     whole: u64,
+    /// When limits are looked at.
+    look: u64,
 }
 
 impl Accounting {
@@ -61,10 +67,18 @@ impl Accounting {
         to: &mut Recorder<S>,
         time: u64,
     ) -> Result<(), TraceError> {
-        if self.next.as_ref().is_none_or(|next| time >= next.whole) {
+        let Some(next) = self.next.as_mut().filter(|next| time < next.whole) else {
             return self.whole(to, time);
+        };
+        if time >= next.look {
+            let before = thread_cpu_ns();
+            let pids = to.pids();
+            if self.reader.have_limits_changed(&pids) {
+                put(to, &self.reader.without_others(&pids))?;
+            }
+            next.look = time.saturating_add(look_pause(before));
         }
-        if let Some(next) = self.next.as_mut().filter(|next| time >= next.brief) {
+        if time >= next.brief {
             next.brief = time.saturating_add(BRIEF_EVERY_NS);
             return put(to, &self.reader.brief());
         }
@@ -91,6 +105,7 @@ impl Accounting {
         let pause = pause.max(cost.saturating_mul(WHOLE_EVERY_COSTS));
         self.next = Some(NextReadings {
             brief: time.saturating_add(BRIEF_EVERY_NS),
+            look: time.saturating_add(LOOK_EVERY_NS),
             whole: match self.which {
                 WholeReadings::Twice => u64::MAX,
                 WholeReadings::Repeated => time.saturating_add(pause),
@@ -98,6 +113,12 @@ impl Accounting {
         });
         Ok(())
     }
+}
+
+/// How long limits are left alone after a look that began at a CPU time.
+fn look_pause(began: u64) -> u64 {
+    let cost = thread_cpu_ns().saturating_sub(began);
+    LOOK_EVERY_NS.max(cost.saturating_mul(LOOK_EVERY_COSTS))
 }
 
 fn put<S: TraceSink>(to: &mut Recorder<S>, accounts: &Accounts) -> Result<(), TraceError> {

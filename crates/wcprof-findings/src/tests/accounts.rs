@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use wcprof_profile::model::{Profile, State};
 use wcprof_profile::{AccountsChange, GroupFate, HostAccounts};
-use wcprof_types::accounts::{AccountsDetail, CpuTimes, DeadlineBudget, OtherProcess, ThreadSet};
+use wcprof_types::accounts::{
+    AccountsDetail, CpuTimes, DeadlineBudget, OtherProcess, OtherProcesses, ThreadSet,
+};
 use wcprof_types::cgroup::{BlockIo, Cgroup, Pressure};
 use wcprof_types::{Pid, Tid};
 
@@ -43,6 +45,10 @@ fn accounted(mut profile: Profile, cpu: CpuTimes, last: AccountsDetail) -> Profi
             .keys()
             .map(|r| (r.clone(), Pressure::default()))
             .collect(),
+        others: OtherProcesses {
+            n_read: 1,
+            ..OtherProcesses::default()
+        },
         ..AccountsDetail::default()
     };
     let mut host = HostAccounts::default();
@@ -424,10 +430,18 @@ fn causes() {
 
 /// What is told of threads that waited while all CPUs were busy with others, of the first reading and the last.
 fn told(first: AccountsDetail, last: AccountsDetail) -> (String, String) {
+    told_of(vec![first, last])
+}
+
+/// The same of readings in order of time.
+fn told_of(readings: Vec<AccountsDetail>) -> (String, String) {
     let mut p = profile(200, 800);
     let mut host = HostAccounts::default();
     host.cpu = cpu(20, 0, 0);
-    host.change = AccountsChange::between(vec![(0, first), (DURATION_NS, last)]);
+    let n_steps = (readings.len() - 1) as u64;
+    let readings = (0..).zip(readings);
+    let readings = readings.map(|(n, detail)| (n * DURATION_NS / n_steps, detail));
+    host.change = AccountsChange::between(readings.collect());
     p.processes[0].accounts = Arc::new(host);
     let finding = delay(&p);
     (finding.title, finding.explanation)
@@ -526,6 +540,44 @@ fn changed_limits() {
             assert!(text.contains(said), "{said}: {text}");
         }
     }
+    // At the end all is as it was at the beginning.
+    let away = || inside(&[("/a", quota(9, 10)), ("/b", quota(0, 3))]);
+    let mut visit = away();
+    visit.threads[0].groups = vec![1];
+    let (title, text) = told_of(vec![away(), visit, away()]);
+    assert!(title.ends_with("changed during the recording"), "{title}");
+    for said in ["moved from /a to /b to /a", "/b: 0.20 CPUs"] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+    // From a group of one hierarchy to that above it, whatever groups it has in others.
+    let outside = |groups: &[u32]| {
+        let mut detail = inside(&[
+            ("/m", Cgroup::default()),
+            ("/a/b", quota(29, 30)),
+            ("/a", Cgroup::default()),
+        ]);
+        detail.groups[1].hierarchy = "cpu".to_owned();
+        detail.groups[2].hierarchy = "cpu".to_owned();
+        detail.threads[0].groups = groups.to_vec();
+        detail
+    };
+    for (up, said) in [
+        (&[0, 2][..], "moved from /a/b to /a to /a/b"),
+        (&[0], "moved from /a/b to / to /a/b"),
+    ] {
+        let inner: &[u32] = if up.len() > 1 { &[0, 1, 2] } else { &[0, 1] };
+        let (_, text) = told_of(vec![outside(inner), outside(up), outside(inner)]);
+        assert!(text.contains(said), "{said}: {text}");
+    }
+    let at_home = |quota| inside(&[("/a", quota)]);
+    let (title, text) = told_of(vec![
+        at_home(quota(0, 0)),
+        at_home(none(10, 10)),
+        at_home(quota(29, 30)),
+    ]);
+    assert!(title.ends_with("changed during the recording"), "{title}");
+    let said = "/a: 0.20 CPUs -> no quota -> 0.20 CPUs, throttled in 29 of 30 periods";
+    assert!(text.contains(said), "{text}");
     // A move between groups without limits is none of these, and a steady quota above says why they waited.
     let moved = |path| inside(&[(path, Cgroup::default())]);
     let (title, _) = told(moved("/a"), moved("/b"));

@@ -646,7 +646,7 @@ fn lock_sites() {
         line.name.starts_with("OSD::ShardedOpWQ::_process"),
         "{line:?}"
     );
-    assert_eq!(line.percent, 25.0);
+    assert_eq!(line.percent, Some(25.0));
 }
 
 /// Check that work below a poller counts however it ends, and that asking from a poller itself does not.

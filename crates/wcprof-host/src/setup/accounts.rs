@@ -1,17 +1,20 @@
 //! `/proc/stat`, `/proc/pressure`, control groups and the CPU time of other processes to a reading of what the
 //! kernel has accounted. Two readings by one reader give what happened between them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::hash::{Hash, Hasher};
 use std::io;
 use std::path::Path;
 
 use wcprof_types::accounts::{
-    Accounts, AccountsDetail, CpuTimes, OtherProcess, OtherProcesses, ThreadSet, limits,
+    Accounts, AccountsDetail, CpuTimes, DeadlineBudget, OtherProcess, OtherProcesses, ThreadSet,
+    limits,
 };
-use wcprof_types::cgroup::Pressure;
-use wcprof_types::{Pid, cpu_list};
+use wcprof_types::cgroup::{Cgroup, Pressure};
+use wcprof_types::{Pid, Tid, cpu_list};
 
-use super::cgroup::{Groups, pressure};
+use super::cgroup::{Groups, MAX_TEXT, pressure};
 use super::tree::{Absent, Tree};
 use crate::clock::thread_cpu_ns;
 use crate::procfs::{list_processes, list_threads, read_file, read_text};
@@ -29,8 +32,26 @@ const PROCESSES_A_LOOK: usize = 16;
 pub struct AccountsReader {
     /// CPU time of other processes, ticks, by pid and start.
     others: Option<HashMap<(i32, u64), u64>>,
-    /// Hierarchy and path of the groups that were read.
-    groups: BTreeSet<(String, String)>,
+    last: LastLimits,
+}
+
+/// What limited the recorded threads when that was last read.
+#[derive(Debug, Default)]
+struct LastLimits {
+    /// Groups that were read, without their counts.
+    groups: Vec<Cgroup>,
+    /// By thread: a hash of its groups, and one of its CPUs and budget.
+    threads: HashMap<(Pid, Tid), (u64, u64)>,
+    /// The first of these hashes of all threads.
+    places: HashSet<u64>,
+}
+
+/// What limits a thread.
+struct ThreadLimits {
+    /// The text of its `cgroup` file; empty where that cannot be read.
+    groups: String,
+    cpus: BTreeSet<u32>,
+    deadline: Option<DeadlineBudget>,
 }
 
 impl AccountsReader {
@@ -47,6 +68,15 @@ impl AccountsReader {
     /// `max_cpu_ns` of CPU time.
     pub fn full(&mut self, targets: &[Pid], max_cpu_ns: u64) -> Accounts {
         let until = thread_cpu_ns().saturating_add(max_cpu_ns);
+        let mut accounts = self.without_others(targets);
+        if let Some(detail) = &mut accounts.detail {
+            detail.others = self.read_others(targets, until);
+        }
+        accounts
+    }
+
+    /// Everything but other processes.
+    pub fn without_others(&mut self, targets: &[Pid]) -> Accounts {
         let Ok(tree) = Tree::new(Path::new("/")) else {
             return self.brief();
         };
@@ -59,20 +89,55 @@ impl AccountsReader {
             ..AccountsDetail::default()
         };
         let mut groups = Groups::new(&tree);
-        read_threads(targets, &mut groups, &mut detail);
-        for (hierarchy, path) in &self.groups {
-            groups.read(hierarchy, path);
+        let mut last = LastLimits::default();
+        read_threads(&tree, targets, (&mut groups, &mut last), &mut detail);
+        // Those that no thread is in any more, too.
+        for group in &self.last.groups {
+            groups.read(&group.hierarchy, &group.path);
         }
         (detail.groups, detail.n_more_groups) = (groups.found, groups.n_more);
-        let keys = detail.groups.iter();
-        let keys = keys.map(|group| (group.hierarchy.clone(), group.path.clone()));
-        self.groups.extend(keys);
-        detail.others = self.read_others(targets, until);
+        last.groups = detail.groups.iter().map(Cgroup::without_counts).collect();
+        self.last = last;
         detail.unread = tree.into_unread();
         Accounts {
             cpu: stat.lines().next().and_then(cpu_times),
             detail: Some(detail),
         }
+    }
+
+    /// Whether a recorded thread has other groups, CPUs or another budget than when everything was last read, or a group
+    /// other limits. What was otherwise and is as it was then again is not seen.
+    pub fn have_limits_changed(&mut self, targets: &[Pid]) -> bool {
+        let Ok(tree) = Tree::new(Path::new("/")) else {
+            return false;
+        };
+        let mut groups = Groups::new(&tree);
+        let changed = |group: &Cgroup| {
+            let now = groups.limits(&group.hierarchy, &group.path);
+            now.as_ref() != Some(group)
+        };
+        if self.last.groups.iter().any(changed) {
+            return true;
+        }
+        let threads = targets.iter().flat_map(|&pid| {
+            let tids = list_threads(pid).unwrap_or_default();
+            tids.into_iter().map(move |tid| (pid, tid))
+        });
+        for thread in threads.take(limits::THREADS) {
+            let Some(now) = ThreadLimits::read(&tree, thread) else {
+                continue;
+            };
+            let is_new = match self.last.threads.get(&thread) {
+                Some(before) => *before != now.hashes(),
+                // A thread begins in the groups of the one that made it.
+                None => !self.last.places.contains(&now.hashes().0),
+            };
+            if is_new {
+                return true;
+            }
+            self.last.add(thread, &now);
+        }
+        false
     }
 
     fn read_others(&mut self, targets: &[Pid], until: u64) -> OtherProcesses {
@@ -81,7 +146,11 @@ impl AccountsReader {
         pids.retain(|pid| !targets.contains(pid));
         let mut read = HashMap::with_capacity(pids.len());
         let mut by_name: BTreeMap<String, OtherProcess> = BTreeMap::new();
-        let mut others = OtherProcesses::default();
+        let mut others = OtherProcesses {
+            // The first process of a pid namespace is always there.
+            are_hidden: !Path::new("/proc/1").exists(),
+            ..OtherProcesses::default()
+        };
         for (at, pid) in pids.iter().enumerate() {
             if at % PROCESSES_A_LOOK == 0 && thread_cpu_ns() >= until {
                 others.n_unread += (pids.len() - at) as u64;
@@ -121,6 +190,44 @@ impl AccountsReader {
         others.by_name.truncate(limits::OTHERS);
         others
     }
+}
+
+impl LastLimits {
+    fn add(&mut self, thread: (Pid, Tid), limits: &ThreadLimits) {
+        if self.threads.len() < limits::THREADS {
+            let hashes = limits.hashes();
+            self.places.insert(hashes.0);
+            self.threads.insert(thread, hashes);
+        }
+    }
+}
+
+impl ThreadLimits {
+    /// `None` of a thread that has exited.
+    fn read(tree: &Tree, (pid, tid): (Pid, Tid)) -> Option<Self> {
+        let cpus = allowed_cpus(tid)?;
+        let path = cgroup_path(pid, tid);
+        let groups = tree.long_text(&path, MAX_TEXT, Absent::Fine);
+        Some(Self {
+            groups: groups.unwrap_or_default(),
+            cpus,
+            deadline: deadline_budget(tid),
+        })
+    }
+
+    fn hashes(&self) -> (u64, u64) {
+        (hash(&self.groups), hash(&(&self.cpus, &self.deadline)))
+    }
+}
+
+fn cgroup_path(pid: Pid, tid: Tid) -> String {
+    format!("/proc/{pid}/task/{tid}/cgroup")
+}
+
+fn hash(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// A line of `/proc/stat` (`cpu0 1 2 3 4 ...`) without its name's check.
@@ -166,7 +273,12 @@ pub(super) fn has_pressure(tree: &Tree) -> bool {
 }
 
 /// The threads of processes, together where all that is read of them is equal.
-fn read_threads(targets: &[Pid], groups: &mut Groups<'_>, detail: &mut AccountsDetail) {
+fn read_threads(
+    tree: &Tree,
+    targets: &[Pid],
+    (groups, last): (&mut Groups<'_>, &mut LastLimits),
+    detail: &mut AccountsDetail,
+) {
     let mut sets: HashMap<_, usize> = HashMap::new();
     let mut n_read = 0;
     for &pid in targets {
@@ -176,12 +288,20 @@ fn read_threads(targets: &[Pid], groups: &mut Groups<'_>, detail: &mut AccountsD
                 continue;
             }
             // It has exited meanwhile.
-            let Some(cpus) = allowed_cpus(tid) else {
+            let Some(limits) = ThreadLimits::read(tree, (pid, tid)) else {
                 continue;
             };
             n_read += 1;
-            let places = groups.of(&format!("/proc/{pid}/task/{tid}/cgroup"), Absent::Fine);
-            let deadline = deadline_budget(tid);
+            last.add((pid, tid), &limits);
+            let ThreadLimits {
+                groups: text,
+                cpus,
+                deadline,
+            } = limits;
+            let places = match text.as_str() {
+                "" => Vec::new(),
+                _ => groups.of_text(&cgroup_path(pid, tid), text),
+            };
             let is_delay_accounted = detail.delay_accounting == Some(true);
             let block_wait_ns = is_delay_accounted
                 .then(|| read_text(pid, &format!("task/{tid}/stat")).ok())

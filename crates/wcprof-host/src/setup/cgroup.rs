@@ -9,6 +9,8 @@ use wcprof_types::cgroup::{BlockIo, Cgroup, Pressure};
 use super::tree::{Absent, Tree, leading_number};
 use crate::procfs::cgroups;
 
+/// The `cgroup` file of a process or thread.
+pub(super) const MAX_TEXT: usize = 1 << 16;
 /// Groups above a thread's own that are read.
 const MAX_LEVELS: usize = 32;
 /// Block devices of a group.
@@ -48,9 +50,12 @@ impl<'t> Groups<'t> {
 
     /// Places of the groups that a `cgroup` file of a process or thread names, each followed by those above it.
     pub(super) fn of(&mut self, path: &str, absent: Absent) -> Vec<u32> {
-        let Some(text) = self.tree.long_text(path, 1 << 16, absent) else {
-            return Vec::new();
-        };
+        let text = self.tree.long_text(path, MAX_TEXT, absent);
+        text.map_or_else(Vec::new, |text| self.of_text(path, text))
+    }
+
+    /// The same of the text of such a file.
+    pub(super) fn of_text(&mut self, path: &str, text: String) -> Vec<u32> {
         if let Some(places) = self.texts.get(&text) {
             return places.clone();
         }
@@ -85,10 +90,11 @@ impl<'t> Groups<'t> {
         }
         let folder = self.mount(hierarchy).map(|mount| mount + group);
         let cgroup = folder.and_then(|folder| {
+            let limits = limits_of(self.tree, hierarchy, &folder);
             let cgroup = if hierarchy.is_empty() {
-                version2(self.tree, &folder)
+                version2(self.tree, &folder, limits)
             } else {
-                version1(self.tree, &folder)
+                version1(self.tree, &folder, limits)
             };
             has_account(&cgroup).then(|| Cgroup {
                 path: group.to_owned(),
@@ -104,6 +110,18 @@ impl<'t> Groups<'t> {
         });
         self.known.insert(key, place);
         place
+    }
+
+    /// What a group is without its counts; `None` where it is gone.
+    pub(super) fn limits(&mut self, hierarchy: &str, group: &str) -> Option<Cgroup> {
+        let folder = self.mount(hierarchy)? + group;
+        let inode = self.tree.inode(&folder)?;
+        Some(Cgroup {
+            path: group.to_owned(),
+            hierarchy: hierarchy.to_owned(),
+            inode: Some(inode),
+            ..limits_of(self.tree, hierarchy, &folder)
+        })
     }
 
     fn mount(&mut self, hierarchy: &str) -> Option<String> {
@@ -141,64 +159,100 @@ fn count(text: Option<&str>, key: &str) -> Option<u64> {
     })
 }
 
-fn version2(tree: &Tree, folder: &str) -> Cgroup {
+/// The limits of the group whose folder this is.
+fn limits_of(tree: &Tree, hierarchy: &str, folder: &str) -> Cgroup {
+    if hierarchy.is_empty() {
+        version2_limits(tree, folder)
+    } else {
+        version1_limits(tree, hierarchy, folder)
+    }
+}
+
+fn version2_limits(tree: &Tree, folder: &str) -> Cgroup {
     let file = |name: &str| tree.text(&format!("{folder}/{name}"));
     let limit = |name: &str| file(name).as_deref().and_then(leading_number);
-    let (max, stat, events) = (file("cpu.max"), file("cpu.stat"), file("memory.events"));
-    let (max, stat, events) = (max.as_deref(), stat.as_deref(), events.as_deref());
-    let io_limits = devices(&file("io.max").unwrap_or_default());
+    let max = file("cpu.max");
+    let max = max.as_deref();
+    Cgroup {
+        // `max 100000` or `200000 100000`: quota and period.
+        quota_us: max.and_then(leading_number),
+        period_us: max.and_then(|m| m.split_once(' ')?.1.parse().ok()),
+        memory_high: limit("memory.high"),
+        memory_max: limit("memory.max"),
+        cpus: file("cpuset.cpus.effective").filter(|c| !c.is_empty()),
+        io_limits: devices(&file("io.max").unwrap_or_default()),
+        ..Cgroup::default()
+    }
+}
+
+/// The limits with what the kernel counts.
+fn version2(tree: &Tree, folder: &str, limits: Cgroup) -> Cgroup {
+    let file = |name: &str| tree.text(&format!("{folder}/{name}"));
+    let (stat, events) = (file("cpu.stat"), file("memory.events"));
+    let (stat, events) = (stat.as_deref(), events.as_deref());
     let mut io = devices(&file("io.stat").unwrap_or_default());
-    io.retain(|device, _| io_limits.contains_key(device));
+    io.retain(|device, _| limits.io_limits.contains_key(device));
     let pressures = ["cpu", "io", "memory"].into_iter().filter_map(|resource| {
         let text = file(&format!("{resource}.pressure"))?;
         Some((resource.to_owned(), pressure(&text)?))
     });
     Cgroup {
-        // `max 100000` or `200000 100000`: quota and period.
-        quota_us: max.and_then(leading_number),
-        period_us: max.and_then(|m| m.split_once(' ')?.1.parse().ok()),
         n_periods: count(stat, "nr_periods"),
         n_throttled: count(stat, "nr_throttled"),
         throttled_us: count(stat, "throttled_usec"),
-        memory_high: limit("memory.high"),
         n_memory_high: count(events, "high"),
-        memory_max: limit("memory.max"),
         n_memory_max: count(events, "max"),
-        cpus: file("cpuset.cpus.effective").filter(|c| !c.is_empty()),
-        io_limits,
         io,
         pressure: pressures.collect(),
-        ..Cgroup::default()
+        ..limits
     }
 }
 
-fn version1(tree: &Tree, folder: &str) -> Cgroup {
+/// Those of the controllers of its hierarchy.
+fn version1_limits(tree: &Tree, hierarchy: &str, folder: &str) -> Cgroup {
+    let path = |name: &str| format!("{folder}/{name}");
+    let mut limits = Cgroup::default();
+    for controller in hierarchy.split(',') {
+        match controller {
+            "cpu" => {
+                // -1: no limit.
+                limits.quota_us = tree.number(&path("cpu.cfs_quota_us"));
+                limits.period_us = tree.number(&path("cpu.cfs_period_us"));
+            }
+            "memory" => {
+                let max = tree.number(&path("memory.limit_in_bytes"));
+                limits.memory_max = max.filter(|bytes| *bytes < NO_LIMIT);
+            }
+            "cpuset" => {
+                limits.cpus = tree
+                    .text(&path("cpuset.effective_cpus"))
+                    .or_else(|| tree.text(&path("cpuset.cpus")))
+                    .filter(|c| !c.is_empty());
+            }
+            "blkio" => limits.io_limits = version1_io_limits(tree, folder),
+            _ => {}
+        }
+    }
+    limits
+}
+
+/// The limits with what the kernel counts.
+fn version1(tree: &Tree, folder: &str, limits: Cgroup) -> Cgroup {
     let path = |name: &str| format!("{folder}/{name}");
     let stat = tree.text(&path("cpu.stat"));
     let stat = stat.as_deref();
-    let io_limits = version1_io_limits(tree, folder);
-    let io = if io_limits.is_empty() {
+    let io = if limits.io_limits.is_empty() {
         BTreeMap::new()
     } else {
-        version1_io(tree, folder, &io_limits)
+        version1_io(tree, folder, &limits.io_limits)
     };
-    let memory_max = tree.number(&path("memory.limit_in_bytes"));
     Cgroup {
-        // -1: no limit.
-        quota_us: tree.number(&path("cpu.cfs_quota_us")),
-        period_us: tree.number(&path("cpu.cfs_period_us")),
         n_periods: count(stat, "nr_periods"),
         n_throttled: count(stat, "nr_throttled"),
         throttled_us: count(stat, "throttled_time").map(|ns| ns / 1000),
-        memory_max: memory_max.filter(|bytes| *bytes < NO_LIMIT),
         n_memory_max: tree.number(&path("memory.failcnt")),
-        cpus: tree
-            .text(&path("cpuset.effective_cpus"))
-            .or_else(|| tree.text(&path("cpuset.cpus")))
-            .filter(|c| !c.is_empty()),
-        io_limits,
         io,
-        ..Cgroup::default()
+        ..limits
     }
 }
 

@@ -137,9 +137,11 @@ pub(super) fn finding(finding: &Finding, group: Option<usize>, strings: &mut Str
 
 fn evidence(evidence: &Evidence, strings: &mut Strings) -> Value {
     let heading = strings.id(&evidence.heading);
-    // Depth, percent, microseconds, name, module.
+    // Depth, percent if it is a share, microseconds, name, module.
     let lines = evidence.lines.iter().map(|line| {
-        let percent = (line.percent * 100.0).round() / 100.0;
+        let percent = line
+            .percent
+            .map(|percent| (percent * 100.0).round() / 100.0);
         let (name, module) = (strings.id(&line.name), strings.id(&line.module));
         (line.depth, percent, micros(line.weight_ns), name, module)
     });

@@ -139,7 +139,7 @@ fn finding(name: &str) -> Finding {
             heading: format!("leaf first {name}"),
             lines: vec![EvidenceLine {
                 depth: 0,
-                percent: 100.0,
+                percent: Some(100.0),
                 weight_ns: 600 * MS,
                 name: name.to_owned(),
                 module: "libc.so.6".to_owned(),

@@ -25,9 +25,9 @@ function evidence(f) {
     el('ul', { class: 'evidence' }, e.lines.map(([depth, pct, us, name, module]) => {
       // A thread, or a place too light for the graphs, leads nowhere.
       const known = FUNCTIONS.has(text(name));
-      const line = el(known ? 'button' : 'span', { class: known ? 'go name' : 'name', title: `${text(name)}${module ? `\n${text(module)}` : ''}\n${time(us)}${known ? ': show it in the graphs' : ''}`, onclick: known ? () => App.show(f.group, `=${text(name)}`) : null }, text(name));
+      const line = el(known ? 'button' : 'span', { class: known ? 'go name' : 'name', title: `${text(name)}${module ? `\n${text(module)}` : ''}${pct === null ? '' : `\n${time(us)}`}${known ? ': show it in the graphs' : ''}`, onclick: known ? () => App.show(f.group, `=${text(name)}`) : null }, text(name));
       line.style.paddingLeft = `${Math.min(depth, 12) * 12}px`;
-      return el('li', {}, el('span', { class: 'num' }, `${pct.toFixed(1)} %`), line);
+      return el('li', {}, el('span', { class: 'num' }, pct === null ? '' : `${pct.toFixed(1)} %`), line);
     })), e.n_cut > 0 && el('p', { class: 'dim' }, `${count(e.n_cut, 'line')} cut`)));
   return [f.basis.map(line => el('p', { class: 'plain' }, text(line))), trees,
     f.group !== null && el('button', { class: 'show', onclick: () => App.show(f.group, '') }, `Show ${GROUPS[f.group]?.name} in the graphs`)].flat();
