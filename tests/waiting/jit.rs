@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use wcprof_testkit::{
     Attach, Engine, Folded, Mark, RemoteProcess, Variant, assert_within, children, fixture,
-    has_capability, printed, skip,
+    has_capability, printed, skip, wait_for_run_time, wait_for_thread,
 };
 
 use crate::silent::{guard, no_layers};
@@ -283,4 +283,71 @@ impl Drop for Guarded {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// Runs a boot sector in an emulated machine until it is dropped.
+struct Emulator(Child);
+
+impl Emulator {
+    /// `Err` where QEMU is not installed.
+    fn start(folder: &Path) -> io::Result<Self> {
+        // inc %ax; xor $0x1234,%ax; out %al,$0x80; loop to the begin; jmp to it: it works, and asks for a device at times.
+        let mut sector = vec![0x40, 0x35, 0x34, 0x12, 0xe6, 0x80, 0xe2, 0xf8, 0xeb, 0xf6];
+        sector.resize(510, 0);
+        sector.extend([0x55, 0xaa]);
+        let disk = folder.join("sector");
+        fs::write(&disk, sector).expect("temporary file");
+        let mut command = Command::new("qemu-system-x86_64");
+        command
+            .args(["-accel", "tcg", "-display", "none", "-serial", "none"])
+            .args([
+                "-monitor",
+                "none",
+                "-m",
+                "64",
+                "-name",
+                "t,debug-threads=on",
+            ])
+            .arg("-drive")
+            .arg(format!("file={},format=raw,if=ide", disk.display()));
+        command.stdin(Stdio::null()).spawn().map(Self)
+    }
+}
+
+impl Drop for Emulator {
+    fn drop(&mut self) {
+        // Fails only when it has ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Code that QEMU generates is left by what it registers for debuggers.
+pub(crate) fn registered(engine: Engine) {
+    if !engine.sees_running() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let emulator = match Emulator::start(folder.path()) {
+        Ok(emulator) => emulator,
+        Err(error) => return skip("registered", &format!("qemu-system-x86_64: {error}")),
+    };
+    let pid = emulator.0.id().cast_signed();
+    let cpu = wait_for_thread(pid, "CPU 0/TCG");
+    wait_for_run_time(pid, cpu, 1_000_000_000);
+    let recording = Attach::new(engine, pid).seconds(2.0).run();
+    recording.assert_sound(engine);
+    let thread = recording.folded().thread("CPU 0/TCG");
+    let running = thread.states(&["[on-cpu]"]).with_stack();
+    let made = |folded: &Folded| {
+        let is_made = |frame: &String| frame.starts_with("[code in 0x");
+        let lines = folded.lines.iter();
+        let made = lines.filter(|line| line.frames.iter().any(is_made));
+        made.map(|line| line.weight).sum::<u64>() as f64
+    };
+    let all = made(&running);
+    assert!(all > 0.5 * running.total() as f64, "{}", running.show());
+    // QEMU exports the function that enters the code.
+    let whole = made(&running.chain(&["clone3", "cpu_exec"]));
+    assert!(whole > 0.98 * all, "{}", running.show());
 }

@@ -15,11 +15,16 @@ pub(crate) fn layouts(engine: Engine) {
         scope.spawn(|| linked(engine, Variant::Static));
         scope.spawn(|| linked(engine, Variant::NonPie));
         scope.spawn(|| deleted(engine));
+        scope.spawn(|| debug_frames(engine));
         if has_capability() {
             scope.spawn(|| mount_namespace(engine));
             scope.spawn(|| pid_namespace(engine));
+            scope.spawn(|| changed_root(engine));
         } else {
-            skip("layouts in other namespaces", "needs root to unshare");
+            skip(
+                "layouts in other namespaces and roots",
+                "needs root to unshare and chroot",
+            );
         }
     });
 }
@@ -69,6 +74,56 @@ fn pid_namespace(engine: Engine) {
     let inside = children(target.pid());
     assert_eq!(inside.len(), 1);
     assert_named(engine, inside[0], "pid namespace");
+}
+
+/// A stripped program in a root of the same mount namespace, with its debug file beside it.
+fn changed_root(engine: Engine) {
+    let folder = tempfile::tempdir_in(output_folder()).expect("temporary folder");
+    let root = folder.path();
+    // It needs no /proc.
+    let original = fixture("frames.c", Variant::NoFramePointers);
+    split_debug(&original, &root.join("bin/frames"));
+    let libraries = Command::new("ldd").arg(&original).output().expect("ldd");
+    let libraries = String::from_utf8_lossy(&libraries.stdout).into_owned();
+    let libraries = libraries.split_whitespace();
+    for library in libraries.filter(|word| word.starts_with('/')) {
+        let mut copy = Command::new("cp");
+        run(copy.args(["--parents", "-L", library]).arg(root));
+    }
+    let target = RemoteProcess::start_command(Command::new("chroot").arg(root).arg("/bin/frames"));
+    let recording = Attach::new(engine, target.pid()).seconds(1.5).run();
+    recording.assert_sound(engine);
+    let thread = recording.folded().thread("f-alloca");
+    let right = thread.chain(&["alloca_root", "alloca_middle", "alloca_leaf"]);
+    assert!(right.share_of(&thread) > 0.999, "{}", thread.show());
+}
+
+/// A stripped program without call frame information, which its debug file beside it has.
+fn debug_frames(engine: Engine) {
+    let folder = tempfile::tempdir_in(output_folder()).expect("temporary folder");
+    let program = folder.path().join("waits");
+    split_debug(&fixture("waits.c", Variant::DebugFrame), &program);
+    let target = start(&program);
+    assert_named(engine, target.pid(), "debug frames");
+}
+
+/// A stripped copy of a program, with its debug file in `.debug` beside it.
+fn split_debug(original: &Path, program: &Path) {
+    let folder = program.parent().expect("a folder").join(".debug");
+    fs::create_dir_all(&folder).expect("a folder");
+    let debug = folder.join("program.debug");
+    run(Command::new("objcopy")
+        .arg("--only-keep-debug")
+        .args([original, &debug]));
+    run(Command::new("objcopy")
+        .arg("--strip-all")
+        .arg(format!("--add-gnu-debuglink={}", debug.display()))
+        .args([original, program]));
+}
+
+fn run(command: &mut Command) {
+    let status = command.status().expect("it starts");
+    assert!(status.success(), "{command:?}: {status}");
 }
 
 /// Check that stacks are whole and have names.

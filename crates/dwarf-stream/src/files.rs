@@ -49,7 +49,7 @@ pub trait SplitFiles: fmt::Debug + Sync {
 pub struct DwarfFiles<'a> {
     /// The file with `.debug_info`.
     pub main: &'a ElfFile,
-    /// What `.gnu_debugaltlink` names: strings and entries that several files share (dwz).
+    /// What `.gnu_debugaltlink` or `.debug_sup` names: strings and entries that several files share (dwz).
     pub supplementary: Option<&'a ElfFile>,
     /// How to find split DWARF.
     pub split: Option<&'a dyn SplitFiles>,

@@ -244,9 +244,10 @@ pub(crate) fn debug_links(data: &[u8]) {
     let which = input.u8();
     let size = input.u16().into();
     let first = input.take(size);
-    let link = match which % 2 {
+    let link = match which % 3 {
         0 => ".gnu_debuglink",
-        _ => ".gnu_debugaltlink",
+        1 => ".gnu_debugaltlink",
+        _ => ".debug_sup",
     };
     let parts = [
         Part::plain(link, first),

@@ -91,7 +91,7 @@ impl<'m> Group<'m> {
         let goes_on = last.inode == mapping.inode
             && last.device == mapping.device
             && last.path == mapping.path
-            && last.offset < mapping.offset;
+            && (last.offset < mapping.offset || shares_page(last, mapping));
         // Zeroed memory behind a segment (.bss) has no file; what follows it may be of the same image.
         let is_behind = is_anonymous(mapping) && self.end == mapping.start;
         if goes_on {
@@ -129,6 +129,14 @@ impl<'m> Group<'m> {
             code,
         })
     }
+}
+
+/// Whether two segments with code begin in one page of the file, which is mapped for each.
+fn shares_page(last: &Mapping, mapping: &Mapping) -> bool {
+    last.offset == mapping.offset
+        && last.end == mapping.start
+        && last.executable
+        && mapping.executable
 }
 
 /// Memory of no file, which may have a name (`PR_SET_VMA_ANON_NAME`) or be a huge page.
@@ -186,7 +194,7 @@ mod tests {
 
     use super::*;
 
-    /// Check grouping: an image with data and .bss, the same file mapped twice, data files,
+    /// Check grouping: an image with data and .bss, the same file mapped twice, two segments in one page of it, data files,
     /// anonymous memory and jitdumps left out, the vdso.
     #[test]
     fn grouping() {
@@ -198,7 +206,8 @@ mod tests {
              6000-7000 r--p 00000000 fe:01 8 /lib/y.so (deleted)\n\
              7000-8000 r-xp 00001000 fe:01 8 /lib/y.so (deleted)\n\
              8000-9000 r--p 00000000 fe:01 8 /lib/y.so (deleted)\n\
-             9000-a000 r-xp 00001000 fe:01 8 /lib/y.so (deleted)\n\
+             9000-9800 r-xp 00001000 fe:01 8 /lib/y.so (deleted)\n\
+             9800-a000 rwxp 00001000 fe:01 8 /lib/y.so (deleted)\n\
              a000-b000 r--s 00000000 fe:01 9 /data/file\n\
              b000-c000 rwxp 00000000 00:00 0 \n\
              c000-d000 r-xp 00000000 00:00 0 [vdso]\n\

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod counters;
+mod debug_frames;
 mod exited;
 mod files;
 mod folds;
@@ -17,6 +18,7 @@ mod process;
 mod processes;
 mod readings;
 mod recorder;
+mod registered;
 mod replay;
 mod shared;
 mod snapshot;

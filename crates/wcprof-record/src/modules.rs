@@ -12,11 +12,13 @@ use wcprof_trace::model::{Module, ModuleId, ProcessId};
 use wcprof_types::{Avma, BuildId, FileOffset, LoadBias, Mapping, StackEnd, Svma, undeleted};
 use wcprof_unwind::{CodeError, ModuleCode, ModuleKey, Unwinder};
 
+use crate::debug_frames;
 use crate::files::{Handle, NewModule, TargetFiles};
 use crate::images::{
     Image, MAX_IMAGES, RETURN_PROBES, Text, VDSO, images, is_jitdump, keep_largest,
     moved_code_offset,
 };
+use crate::registered::RegisteredCode;
 use crate::shared::{Place, SharedFiles};
 use crate::text_pages::TextPages;
 
@@ -122,6 +124,7 @@ pub(crate) struct Modules {
     ids: HashMap<ModuleKey, TraceModule>,
     problems: Vec<ModuleProblem>,
     text_pages: TextPages,
+    registered: RegisteredCode,
 }
 
 impl Modules {
@@ -135,6 +138,7 @@ impl Modules {
             ids: HashMap::new(),
             problems: Vec::new(),
             text_pages: TextPages::default(),
+            registered: RegisteredCode::default(),
         }
     }
 
@@ -288,8 +292,35 @@ impl Modules {
             };
             self.known.insert(start.0, Known { image, key, retry });
         }
-        any |= unwinder.set_foreign_code(self.foreign_code(mappings));
+        let foreign = self.foreign_code(mappings);
+        let is_new = unwinder.set_foreign_code(foreign.iter().cloned());
+        if !foreign.is_empty() {
+            self.find_registered();
+        }
+        let pid = self.files.pid;
+        any |= is_new | self.registered.update(pid, &foreign, is_new, unwinder);
         Changes { gone, any }
+    }
+
+    /// Looks for the list of code that the program registers for debuggers, in modules that were not looked at.
+    fn find_registered(&mut self) {
+        for (start, known) in &self.known {
+            let module = known.key.and_then(|key| self.ids.get(&key));
+            let Some(module) = module.filter(|_| self.registered.wants(*start)) else {
+                continue;
+            };
+            let file = (Avma(*start), module.build_id.clone());
+            let handle = self.files.handles.get(&file).map(|handle| &**handle);
+            if let Some(Handle::File(file)) = handle {
+                let read = |file: TargetFile| ModuleCode::jit_descriptor(file);
+                let found = self
+                    .files
+                    .files
+                    .read_in_time(&known.image.first, file, read);
+                let found = found.ok().flatten();
+                self.registered.descriptor = found.map(|svma| module.bias.to_avma(svma));
+            }
+        }
     }
 
     /// Whether the code of an image is that of its file.
@@ -480,7 +511,10 @@ impl Modules {
                     let room = shared.room(own, identity).map_err(Unread::for_good)?;
                     // Without room it has its names.
                     let read = move |file| ModuleCode::read(file, room);
-                    let code = files.read_in_time(mapping, &file, read)?;
+                    let mut code = files.read_in_time(mapping, &file, read)?;
+                    if let Ok(code) = &mut code {
+                        debug_frames::add(code, files, mapping, room);
+                    }
                     if let Err(CodeError::NoRoom) = code {
                         shared.refuse(identity, room);
                     }

@@ -1,8 +1,9 @@
 //! Names of clones of a function to the name of that function.
 
-/// Clones of a function by a compiler, and what Go's linker appends to the one that assembler calls; a cold part is
-/// no clone and stays visible.
-const CLONES: [&str; 7] = [
+/// Clones of a function by a compiler, parts of it (`.__part` and `.warm` of LLVM's and BOLT's layout of blocks), what
+/// makes a local name unique (`.__uniq`, clang -funique-internal-linkage-names), and what Go's linker appends to the one
+/// that assembler calls; a cold part is no clone and stays visible.
+const CLONES: [&str; 10] = [
     ".isra",
     ".constprop",
     ".part",
@@ -10,6 +11,9 @@ const CLONES: [&str; 7] = [
     ".llvm",
     ".localalias",
     ".abi0",
+    ".__part",
+    ".__uniq",
+    ".warm",
 ];
 
 /// The name of the function that a clone was made from: without what compilers append to clones,
@@ -67,6 +71,11 @@ mod tests {
             ("parse.constprop.0.isra.12", "parse"),
             ("parse.part.3", "parse"),
             ("runtime.goexit.abi0", "runtime.goexit"),
+            ("parse.__part.1", "parse"),
+            ("parse.__uniq.165116918166811233.llvm.7", "parse"),
+            ("shop::f(int) [.__uniq.165116918166811233]", "shop::f(int)"),
+            ("parse.warm", "parse"),
+            ("parse.warm.0", "parse"),
             ("shop::f(int) [.isra.0]", "shop::f(int)"),
             ("shop::f(int) [.constprop.0.isra.1]", "shop::f(int)"),
             ("shop::f(int) [.lto_priv.0] [.isra.0]", "shop::f(int)"),

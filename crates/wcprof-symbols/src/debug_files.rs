@@ -73,7 +73,7 @@ pub(crate) fn find(
     None
 }
 
-/// The file that `.gnu_debugaltlink` of the file `of` names, where GDB searches it: at its path, then by
+/// The file that `.gnu_debugaltlink` or `.debug_sup` of the file `of` names, where GDB searches it: at its path, then by
 /// build-id, then in the folder `.dwz` that distributions use.
 pub(crate) fn find_supplementary(
     context: Context<'_>,
@@ -82,7 +82,7 @@ pub(crate) fn find_supplementary(
     problems: &mut Vec<Problem>,
 ) -> Option<ElfFile> {
     let Some(build_id) = BuildId::new(&link.build_id) else {
-        problems.push(context.left_out(of, ".gnu_debugaltlink", "its build-id is malformed"));
+        problems.push(context.left_out(of, link.section, "its build-id is malformed"));
         return None;
     };
     let mut candidates = vec![Candidate {
@@ -111,8 +111,8 @@ pub(crate) fn find_supplementary(
     }
     problems.append(&mut refused);
     let reason = format!(
-        "`{}` with build-id {build_id} (.gnu_debugaltlink) was not found",
-        link.path
+        "`{}` with build-id {build_id} ({}) was not found",
+        link.path, link.section
     );
     problems.push(context.left_out(of, "names shared with other files", reason));
     None

@@ -11,19 +11,21 @@ const MAX_LINKAGE_NAME: usize = 64 << 10;
 /// Turns the linkage name of a function into what a reader expects.
 ///
 /// C++ names are given in full, with arguments; Rust names without their hash; others unchanged.
-/// A symbol version (`@GLIBC_2.2.5`) is dropped. What compilers append to a part or a clone of a
+/// The version that programs are linked with now (`@@GLIBC_2.14`) is dropped; that of older programs (`@GLIBC_2.2.5`)
+/// is kept, since it is another function. What compilers append to a part or a clone of a
 /// function is kept: `.cold` as ` [.cold]`; behind a C++ name also the others (` [.isra.0]`),
 /// which in C names stay where they are (`parse.isra.0`). Control characters are escaped, the
 /// length is capped at [`MAX_NAME_CHARS`].
 pub fn demangle(linkage_name: &[u8]) -> String {
     let text = String::from_utf8_lossy(linkage_name);
-    let name = match text.find('@') {
-        Some(at) if at > 0 => &text[..at],
-        _ => &text,
+    let (name, version) = match text.find('@') {
+        Some(at) if at > 0 => text.split_at(at),
+        _ => (&*text, ""),
     };
+    let version = Some(version).filter(|version| !version.starts_with("@@"));
     let mut out = Capped::default();
     // An error means that the limit was met; what fits is kept.
-    let _ = write_name(name, &mut out);
+    let _ = write_name(name, &mut out).and_then(|()| out.write_str(version.unwrap_or_default()));
     match out.finish() {
         // A Rust name of a hash alone.
         empty if empty.is_empty() => printable(&text),
@@ -277,11 +279,13 @@ mod tests {
         check(".cold", ".cold");
     }
 
-    /// Check that versions are dropped and that what is no linkage name stays as it is.
+    /// Check that versions for programs of today are dropped, older ones are kept, and that what is no linkage name stays as it is.
     #[test]
     fn plain() {
         check("pthread_cond_wait@@GLIBC_2.3.2", "pthread_cond_wait");
-        check("memcpy@GLIBC_2.2.5", "memcpy");
+        check("memcpy@GLIBC_2.2.5", "memcpy@GLIBC_2.2.5");
+        check("_ZN1a1bEv@@A_2", "a::b()");
+        check("_ZN1a1bEv@A_1", "a::b()@A_1");
         check("main", "main");
         check("_Zebra", "_Zebra");
         check("@", "@");

@@ -41,6 +41,15 @@ impl FunctionStarts {
         let (start, end) = *self.ranges.get(i.checked_sub(1)?)?;
         (address.0 < end).then_some((Svma(start), Svma(end)))
     }
+
+    /// First address after the function that ends last at or before an address that lies in none.
+    pub(crate) fn end_before(&self, address: Svma) -> Option<Svma> {
+        let i = self
+            .ranges
+            .partition_point(|(start, _)| *start <= address.0);
+        let (_, end) = *self.ranges.get(i.checked_sub(1)?)?;
+        (end <= address.0).then_some(Svma(end))
+    }
 }
 
 fn fdes(

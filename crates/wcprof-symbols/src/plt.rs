@@ -6,14 +6,14 @@
 
 use std::collections::HashMap;
 
-use dwarf_stream::elf::{ElfError, ElfFile, Section, c_string, entries};
+use dwarf_stream::elf::{DynamicSymbols, ElfError, ElfFile, Section, c_string, entries};
 use object::LittleEndian as LE;
 use object::elf::{
     EM_X86_64, R_X86_64_GLOB_DAT, R_X86_64_IRELATIVE, R_X86_64_JUMP_SLOT, Rela64, Sym64,
 };
 use wcprof_types::Svma;
 
-use crate::symtab::{self, SymbolIndex, Table};
+use crate::symtab::SymbolIndex;
 
 /// Largest PLT or relocation section, bytes.
 const MAX_SECTION: u64 = 64 << 20;
@@ -46,14 +46,11 @@ impl PltStubs {
             return Ok(Self::default());
         }
         let (slots, lazy) = relocations(elf)?;
-        let (bytes, strings) = match symtab::find(elf, Table::Dynamic) {
-            Some(section) => symtab::read_raw(elf, section)?,
-            None => Default::default(),
-        };
+        let dynamic = DynamicSymbols::read(elf)?.unwrap_or_default();
         let name = |target: &Target| match target {
             Target::Symbol(i) => {
-                let symbol: &Sym64<LE> = entries(&bytes).get(*i as usize)?;
-                Some(c_string(&strings, symbol.st_name.get(LE)).to_vec())
+                let symbol: &Sym64<LE> = entries(&dynamic.symbols).get(*i as usize)?;
+                Some(c_string(&dynamic.strings, symbol.st_name.get(LE)).to_vec())
             }
             Target::Ifunc(address) => symbols.at(Svma(*address)).map(<[u8]>::to_vec),
         };

@@ -2,18 +2,20 @@
 
 use std::cmp::Reverse;
 
-use dwarf_stream::elf::{ElfError, ElfFile, Section, c_string, entries};
+use dwarf_stream::elf::{DynamicSymbols, ElfError, ElfFile, c_string, entries, read_table};
 use dwarf_stream::go::{GoFunction, GoFunctions};
 use object::LittleEndian as LE;
 use object::elf::{
-    SHN_LORESERVE, SHN_UNDEF, SHN_XINDEX, SHT_DYNSYM, SHT_SYMTAB, STB_GLOBAL, STB_LOCAL, STT_FUNC,
+    SHN_LORESERVE, SHN_UNDEF, SHN_XINDEX, SHT_SYMTAB, STB_GLOBAL, STB_LOCAL, STT_FUNC,
     STT_GNU_IFUNC, STT_NOTYPE, Sym64,
 };
 use wcprof_types::Svma;
 
-/// Largest symbol table and string table, bytes.
+/// Largest table of Go's functions, bytes.
 const MAX_TABLE: u64 = 128 << 20;
-const MAX_STRINGS: u64 = 512 << 20;
+
+/// Bytes of names with their versions that are added to those of a file.
+const MAX_ADDED: usize = 64 << 20;
 
 /// Which table of a file.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -50,6 +52,8 @@ struct Rank {
     kind: Kind,
     /// Exported names are those that callers know: `malloc`, not the local `__malloc`.
     exported: bool,
+    /// Not the name of a version for programs that were linked with an older library (`memcpy@GLIBC_2.2.5`).
+    current: bool,
     /// `poll` rather than `__poll`, which libc exports too.
     underscores: Reverse<u8>,
     /// Weak names are often the public ones in libc (`write`), hence only here.
@@ -68,13 +72,24 @@ enum Kind {
 impl SymbolTable {
     /// Reads a table; `Ok(None)` when the file has none, or an empty one.
     pub(crate) fn read(elf: &ElfFile, which: Table) -> Result<Option<Self>, ElfError> {
-        let Some(section) = find(elf, which) else {
-            return Ok(None);
+        let places = Places::of(elf);
+        let (symbols, strings) = match which {
+            Table::Full => {
+                let mut sections = elf.sections.iter();
+                let found = sections.find(|s| s.kind == SHT_SYMTAB.0 && s.has_data());
+                let Some(section) = found else {
+                    return Ok(None);
+                };
+                let (bytes, strings) = read_table(elf, section)?;
+                let symbols = entries(&bytes).iter();
+                let symbols = symbols.filter_map(|entry| symbol(entry, &places, &strings));
+                (symbols.collect::<Vec<Symbol>>(), strings)
+            }
+            Table::Dynamic => match DynamicSymbols::read(elf)? {
+                Some(dynamic) => with_versions(dynamic, &places),
+                None => return Ok(None),
+            },
         };
-        let (bytes, strings) = read_raw(elf, section)?;
-        let symbols = entries(&bytes).iter();
-        let symbols = symbols.filter_map(|entry| symbol(entry, &elf.sections, &strings));
-        let symbols: Vec<Symbol> = symbols.collect();
         Ok((!symbols.is_empty()).then_some(Self {
             symbols,
             strings,
@@ -96,6 +111,7 @@ impl SymbolTable {
             rank: Rank {
                 kind: Kind::Func,
                 exported: false,
+                current: true,
                 underscores: Reverse(0),
                 global: false,
                 name_len: Reverse(0),
@@ -115,35 +131,85 @@ impl SymbolTable {
     }
 }
 
-/// The section of a table, when the file holds its bytes.
-pub(crate) fn find(elf: &ElfFile, which: Table) -> Option<&Section> {
-    let kind = match which {
-        Table::Full => SHT_SYMTAB,
-        Table::Dynamic => SHT_DYNSYM,
-    };
-    elf.sections
-        .iter()
-        .find(|s| s.kind == kind.0 && s.has_data())
+/// The functions among dynamic symbols, and their names: those of old versions end in `@VERSION`, as `.symtab` has them.
+fn with_versions(dynamic: DynamicSymbols, places: &Places) -> (Vec<Symbol>, Vec<u8>) {
+    let mut added = Vec::new();
+    let mut symbols = Vec::new();
+    for (i, entry) in entries(&dynamic.symbols).iter().enumerate() {
+        let Some(mut symbol) = symbol(entry, places, &dynamic.strings) else {
+            continue;
+        };
+        if let Some(version) = dynamic.old_version(i)
+            && let Ok(at) = u32::try_from(dynamic.strings.len() + added.len())
+            && added.len() < MAX_ADDED
+        {
+            let begin = added.len();
+            added.extend_from_slice(c_string(&dynamic.strings, symbol.name));
+            added.push(b'@');
+            added.extend_from_slice(version);
+            let name_len = u32::try_from(added.len() - begin).unwrap_or(u32::MAX);
+            added.push(0);
+            symbol.name = at;
+            (symbol.rank.current, symbol.rank.name_len) = (false, Reverse(name_len));
+        }
+        symbols.push(symbol);
+    }
+    let mut strings = dynamic.strings;
+    strings.append(&mut added);
+    (symbols, strings)
 }
 
-/// The bytes of a symbol table and of its string table.
-pub(crate) fn read_raw(elf: &ElfFile, section: &Section) -> Result<(Vec<u8>, Vec<u8>), ElfError> {
-    let strings = usize::try_from(section.link)
-        .ok()
-        .and_then(|i| elf.sections.get(i))
-        .filter(|s| s.has_data())
-        .ok_or_else(|| ElfError::Malformed(format!("string table of {}", section.name)))?;
-    if section.entry_size != size_of::<Sym64<LE>>() as u64 {
-        return Err(ElfError::Malformed(format!("section {}", section.name)));
+/// Where the code of a file is, by which symbols are judged.
+struct Places {
+    /// By section header; empty where the file has none.
+    sections: Vec<Place>,
+    /// By program header.
+    segments: Vec<Place>,
+}
+
+struct Place {
+    is_code: bool,
+    start: u64,
+    /// Exclusive.
+    end: u64,
+}
+
+impl Place {
+    fn has_code_at(&self, address: u64) -> bool {
+        self.is_code && (self.start..self.end).contains(&address)
     }
-    Ok((
-        elf.read(section, MAX_TABLE)?,
-        elf.read(strings, MAX_STRINGS)?,
-    ))
+}
+
+impl Places {
+    fn of(elf: &ElfFile) -> Self {
+        let sections = elf.sections.iter().map(|s| Place {
+            is_code: s.is_executable(),
+            start: s.address,
+            end: s.end(),
+        });
+        let segments = elf.segments.iter().map(|s| Place {
+            is_code: s.is_code(),
+            start: s.address,
+            end: s.address.saturating_add(s.memory_size),
+        });
+        Self {
+            sections: sections.collect(),
+            segments: segments.collect(),
+        }
+    }
+
+    /// Where the code ends that the section of a symbol has at an address; `None` where it has none there.
+    fn code_end(&self, section: u16, address: u64) -> Option<u64> {
+        let place = match self.sections.is_empty() {
+            true => self.segments.iter().find(|s| s.has_code_at(address)),
+            false => self.sections.get(usize::from(section)),
+        };
+        place.filter(|p| p.has_code_at(address)).map(|p| p.end)
+    }
 }
 
 /// The function that a table entry defines.
-fn symbol(entry: &Sym64<LE>, sections: &[Section], strings: &[u8]) -> Option<Symbol> {
+fn symbol(entry: &Sym64<LE>, places: &Places, strings: &[u8]) -> Option<Symbol> {
     let kind = match entry.st_type() {
         STT_NOTYPE => Kind::NoType,
         STT_FUNC => Kind::Func,
@@ -158,11 +224,7 @@ fn symbol(entry: &Sym64<LE>, sections: &[Section], strings: &[u8]) -> Option<Sym
     let mut end = start.checked_add(entry.st_size.get(LE))?;
     let mut section_end = end;
     if index != SHN_XINDEX {
-        let section = sections.get(usize::from(index.0))?;
-        if !section.is_executable() || !(section.address..section.end()).contains(&start) {
-            return None;
-        }
-        section_end = section.end();
+        section_end = places.code_end(index.0, start)?;
         end = end.min(section_end);
     }
     let name_at = entry.st_name.get(LE);
@@ -172,6 +234,8 @@ fn symbol(entry: &Sym64<LE>, sections: &[Section], strings: &[u8]) -> Option<Sym
         return None;
     }
     let binding = entry.st_bind();
+    let version = name.iter().position(|byte| *byte == b'@').map(|at| at + 1);
+    let is_old = version.is_some_and(|at| name.get(at) != Some(&b'@'));
     let is_mangled = name.starts_with(b"_Z") || name.starts_with(b"_R");
     let underscores = match is_mangled {
         true => 0,
@@ -186,6 +250,7 @@ fn symbol(entry: &Sym64<LE>, sections: &[Section], strings: &[u8]) -> Option<Sym
         rank: Rank {
             kind,
             exported: binding != STB_LOCAL,
+            current: !is_old,
             underscores: Reverse(u8::try_from(underscores).unwrap_or(u8::MAX)),
             global: binding == STB_GLOBAL,
             name_len: Reverse(u32::try_from(name.len()).unwrap_or(u32::MAX)),
@@ -204,7 +269,7 @@ struct Stretch {
 /// Symbols of one module, from all its tables, by address.
 ///
 /// Among symbols that begin at the same address the best is taken: functions before untyped
-/// symbols, exported before local ones, then fewer leading underscores, global before weak, the
+/// symbols, exported before local ones, those that programs are linked with now before old versions, then fewer leading underscores, global before weak, the
 /// shorter name, the bytewise smaller name. Where symbols overlap, the one that begins last (the
 /// innermost) names the address.
 #[derive(Debug, Default)]
@@ -293,6 +358,13 @@ impl SymbolIndex {
         let i = self.stretches.partition_point(|s| s.start <= address.0);
         let stretch = self.stretches.get(i.checked_sub(1)?)?;
         (address.0 < stretch.end).then_some(stretch.symbol as usize)
+    }
+
+    /// First address after the symbol that ends last at or before an address that lies in none.
+    pub(crate) fn end_before(&self, address: Svma) -> Option<Svma> {
+        let i = self.stretches.partition_point(|s| s.start <= address.0);
+        let end = self.stretches.get(i.checked_sub(1)?)?.end;
+        (end <= address.0).then_some(Svma(end))
     }
 
     /// Start and linkage name of the function without a size, as assemblers write it, that begins last at

@@ -21,6 +21,8 @@ pub enum Variant {
     Preload,
     /// Statically linked with musl, whose own functions have no call frame information.
     Musl,
+    /// Call frame information only in `.debug_frame`, which a program does not load.
+    DebugFrame,
 }
 
 impl Variant {
@@ -35,6 +37,7 @@ impl Variant {
             Self::Static => "static",
             Self::Preload => "preload",
             Self::Musl => "musl",
+            Self::DebugFrame => "debugframe",
         }
     }
 
@@ -44,6 +47,11 @@ impl Variant {
             Self::FramePointers => &["-fno-omit-frame-pointer"],
             Self::NonPie => &["-fomit-frame-pointer", "-fno-pie", "-no-pie"],
             Self::Preload => &["-shared", "-fPIC"],
+            Self::DebugFrame => &[
+                "-fomit-frame-pointer",
+                "-fno-asynchronous-unwind-tables",
+                "-g",
+            ],
             Self::Static | Self::Musl => &["-fomit-frame-pointer", "-static"],
         }
     }

@@ -28,6 +28,17 @@ pub(crate) fn called_pointer(bytes_before: &[u8], return_address: u64) -> Option
     Some(return_address.wrapping_add_signed(i64::from(displacement)))
 }
 
+/// The register that the call before a return address went by, if calls preserve it: `rbx` and `r12` to `r15`, by DWARF number
+/// (System V ABI for AMD64, figure 3.36).
+pub(crate) fn called_register(bytes_before: &[u8]) -> Option<u16> {
+    match *bytes_before {
+        [.., 0x41, 0xff, modrm @ 0xd4..=0xd7] => Some(u16::from(modrm - 0xd4) + 12),
+        [.., 0x41, 0xff, 0xd3] => None,
+        [.., 0xff, 0xd3] => Some(3),
+        _ => None,
+    }
+}
+
 fn direct_displacement(bytes: &[u8]) -> Option<i32> {
     match bytes.last_chunk::<5>() {
         Some(&[0xe8, a, b, c, d]) => Some(i32::from_le_bytes([a, b, c, d])),
@@ -109,6 +120,22 @@ mod tests {
             &[0x0f, 0x05],                    // syscall
         ] {
             assert!(!is_preceded_by_call(bytes), "{bytes:02x?}");
+        }
+    }
+
+    /// Check calls by registers, of which `rax` and `r11` hold something else when they return.
+    #[test]
+    fn registers() {
+        for (bytes, register) in [
+            (&[0xff, 0xd3][..], Some(3)),
+            (&[0x90, 0xff, 0xd3], Some(3)),
+            (&[0x41, 0xff, 0xd4], Some(12)),
+            (&[0x41, 0xff, 0xd7], Some(15)),
+            (&[0x41, 0xff, 0xd3], None),
+            (&[0xff, 0xd0], None),
+            (&[0xff, 0x13], None),
+        ] {
+            assert_eq!(called_register(bytes), register, "{bytes:02x?}");
         }
     }
 

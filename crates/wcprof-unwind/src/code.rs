@@ -5,7 +5,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use dwarf_stream::elf::{AsFile, ElfError, ElfFile, Kind, Source};
+use dwarf_stream::elf::{AsFile, DynamicSymbols, ElfError, ElfFile, Kind, Source};
 use wcprof_types::{BuildId, FileOffset, LoadBias, Mapping, Svma};
 
 use crate::error::CodeError;
@@ -20,6 +20,30 @@ const MAX_ENTRY: u64 = 64;
 const EM_X86_64: u16 = 62;
 const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
 
+/// `.debug_frame` of a separate debug file, where compilers put call frame information of code that needs none to run
+/// (`-fno-asynchronous-unwind-tables -g`, musl).
+#[derive(Debug)]
+pub struct DebugFrames {
+    build_id: Option<BuildId>,
+    data: Vec<u8>,
+}
+
+impl DebugFrames {
+    /// Reads a debug file, of which it keeps at most `room` bytes; `Ok(None)` when it has none.
+    ///
+    /// # Errors
+    /// As [`ModuleCode::read`].
+    pub fn read(file: impl AsFile, room: usize) -> Result<Option<Self>, CodeError> {
+        let elf = ElfFile::parse(Source::from_file(file)?, Kind::Linked)?;
+        let Some(section) = elf.debug_section("debug_frame") else {
+            return Ok(None);
+        };
+        let data = if_room(elf.read(section, MAX_SECTION.min(room as u64)))?;
+        let build_id = elf.build_id().and_then(|id| BuildId::new(&id));
+        Ok(data.map(|data| Self { build_id, data }))
+    }
+}
+
 /// What unwinding needs of an ELF file. Shared between the processes that map it.
 #[derive(Debug)]
 pub struct ModuleCode {
@@ -31,6 +55,8 @@ pub struct ModuleCode {
     pub(crate) debug_cfi: Option<Cfi>,
     /// Of a Go program.
     pub(crate) go: Option<GoFrames>,
+    /// File name of its debug file, where it lacks call frame information.
+    debug_link: Option<String>,
 }
 
 impl ModuleCode {
@@ -69,20 +95,65 @@ impl ModuleCode {
         let cfi = eh_frame(&elf, &loads, max_section)?.map(|(svma, data)| {
             Cfi::build(SectionKind::EhFrame, data.into(), place(svma), is_code)
         });
-        let debug_frame = elf.section(".debug_frame");
+        let debug_frame = elf.debug_section("debug_frame");
         let debug_frame = debug_frame.map(|section| elf.read(section, max_section));
         let debug_frame = debug_frame.map_or(Ok(None), if_room)?;
         let debug_cfi = debug_frame
             .map(|data| Cfi::build(SectionKind::DebugFrame, data.into(), place(0), is_code));
         let go = if_room(GoFrames::read(&elf, max_section))?.flatten();
-        Ok(Self {
+        let mut code = Self {
             entry: elf.entry,
             go,
             build_id: elf.build_id().and_then(|id| BuildId::new(&id)),
             cfi: cfi.filter(is_useful),
             debug_cfi: debug_cfi.filter(is_useful),
             loads,
-        })
+            debug_link: None,
+        };
+        if code.lacks_frames() {
+            let link = elf.debug_link().ok().flatten();
+            code.debug_link = link.map(|link| link.file_name);
+        }
+        Ok(code)
+    }
+
+    /// Where a file has the list of code that its program makes and registers for debuggers (GDB's JIT interface); `None`
+    /// without one.
+    pub fn jit_descriptor(file: impl AsFile) -> Option<Svma> {
+        let source = Source::from_file(file).ok()?;
+        let elf = ElfFile::parse(source, Kind::Loaded).ok()?;
+        let symbols = DynamicSymbols::read(&elf).ok()??;
+        symbols.find("__jit_debug_descriptor").map(Svma)
+    }
+
+    /// Whether call frame information covers less than half of its code: its debug file may have the rest.
+    pub fn lacks_frames(&self) -> bool {
+        let n_code = self.code().map(|range| range.end - range.start);
+        let n_covered = self.sections().map(|cfi| cfi.n_covered);
+        let n_covered = n_covered.fold(0, u64::saturating_add);
+        self.go.is_none() && self.debug_cfi.is_none() && n_covered < n_code.sum::<u64>() / 2
+    }
+
+    /// File name of the debug file that it names, if it lacks call frame information.
+    pub fn debug_link(&self) -> Option<&str> {
+        self.debug_link.as_deref()
+    }
+
+    /// Takes the call frame information of its debug file; false for that of another file.
+    pub fn add_debug_frames(&mut self, frames: DebugFrames) -> bool {
+        if self.build_id.is_none() || self.build_id != frames.build_id {
+            return false;
+        }
+        let place = Place {
+            svma: 0,
+            base: self.loads.base().0,
+            text: 0,
+            got: 0,
+        };
+        let is_code = |svma| self.loads.is_code(svma);
+        let cfi = Cfi::build(SectionKind::DebugFrame, frames.data.into(), place, is_code);
+        self.debug_cfi = Some(cfi).filter(|cfi| cfi.n_fdes() > 0);
+        self.debug_cfi.is_some()
     }
 
     /// The build-id note.

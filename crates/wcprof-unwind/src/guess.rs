@@ -6,7 +6,9 @@ use std::ops::Range;
 
 use wcprof_types::{Avma, FrameAddress, ScratchRegs, StackEnd};
 
-use crate::call::{CALL_LOOKBEHIND, called_pointer, direct_call_target, is_preceded_by_call};
+use crate::call::{
+    CALL_LOOKBEHIND, called_pointer, called_register, direct_call_target, is_preceded_by_call,
+};
 use crate::memory::{StackMemory, TextMemory, bytes_before, is_called};
 use crate::row::{Cursor, Fault, Rbx, is_leaf, raw};
 use crate::unwinder::{Step, Unwinder};
@@ -24,6 +26,13 @@ const BP_SEARCH_BYTES: u64 = 64 << 10;
 /// Bytes above the stack pointer in which a function without an FDE has its return address.
 const CALL_SEARCH_BYTES: u64 = 1024;
 
+/// Bytes above the stack pointer in which a function that keeps its frame below that has its return address: OpenSSL's
+/// SHA-512 aligns 1.3 KB to 2 KB.
+const FRAME_SEARCH_BYTES: u64 = 8 << 10;
+
+/// Bytes of a function in which it may choose another one for the CPU at hand: OpenSSL's SHA-512 does in 81.
+const CHOICE_BYTES: usize = 256;
+
 /// Bytes of a function in which it may jump to another one, and nothing else.
 const TAIL_BYTES: usize = 16;
 
@@ -36,6 +45,9 @@ const AFTER_CALL: usize = 9;
 /// `sub $8,%rsp; call *%rcx; add $8,%rsp; ret`: what CPython 3.12 with `-X perf` calls each Python function through
 /// (Python/asm_trampoline.S).
 const TRAMPOLINE: [u8; 11] = [0x48, 0x83, 0xec, 8, 0xff, 0xd1, 0x48, 0x83, 0xc4, 8, 0xc3];
+
+/// `endbr64`, with which functions begin that calls by pointers may lead to.
+const LANDING: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 
 /// Where its call ends.
 const TRAMPOLINE_CALL: u64 = 6;
@@ -89,9 +101,9 @@ impl Unwinder {
     /// and unwind on to the root.
     ///
     /// Left-overs of earlier calls in a frame's locals look like frames too, and lie below the
-    /// real one. A direct call distinguishes them, since it names the function it calls. Where the
-    /// real call is indirect, any left-over that got as far makes the case ambiguous, and nothing
-    /// is taken.
+    /// real one. A call that tells where it went distinguishes them: a direct one, one by a pointer beside the code, one by a
+    /// register that the function has saved. Where the real call tells nothing, any left-over that got as far makes the case
+    /// ambiguous, and nothing is taken.
     pub(crate) fn search_bp<M: StackMemory + ?Sized>(
         &mut self,
         cursor: &Cursor,
@@ -131,7 +143,14 @@ impl Unwinder {
             if !self.take_steps(1) {
                 break;
             }
-            let Some(evidence) = self.evidence(return_address, function, text) else {
+            let mut buffer = [0; CALL_LOOKBEHIND];
+            let before = bytes_before(text, return_address.0, &mut buffer);
+            // A pointer to the function, which it has saved.
+            let mut by_register =
+                |register| self.saved_register(cursor.address, register, caller.sp, memory);
+            let target = call_target(before, return_address.0, text)
+                .or_else(|| by_register(called_register(before)?));
+            let Some(evidence) = self.evidence(before, target, function, text) else {
                 continue;
             };
             if n_trials == MAX_TRIALS {
@@ -160,6 +179,81 @@ impl Unwinder {
         Err(Fault::End(StackEnd::NoUnwindInfo))
     }
 
+    /// The caller of a frame whose CFA is in the red zone, of which there is no copy. The one slot above the stack pointer
+    /// that holds the return address of a call of this function, from which unwinding goes on to the root, says
+    /// where the frame ends; with two such slots nothing is taken: one is left over from an earlier call.
+    pub(crate) fn search_frame<M: StackMemory + ?Sized>(
+        &mut self,
+        cursor: &Cursor,
+        step: Step,
+        memory: &mut M,
+        text: &mut dyn TextMemory,
+    ) -> Result<Cursor, Fault> {
+        let found = self.the_call_of(cursor, step, memory, text);
+        // What trials read says nothing about what is taken.
+        memory.took_unsure();
+        found.ok_or(Fault::NeedsRedZone)
+    }
+
+    fn the_call_of<M: StackMemory + ?Sized>(
+        &mut self,
+        cursor: &Cursor,
+        step: Step,
+        memory: &mut M,
+        text: &mut dyn TextMemory,
+    ) -> Option<Cursor> {
+        let function = self.fde_start(cursor.address.for_lookup())?;
+        let from = cursor.sp.checked_next_multiple_of(8)?;
+        let to = memory
+            .searchable()
+            .end
+            .min(cursor.sp.checked_add(FRAME_SEARCH_BYTES)?);
+        let mut only = None;
+        for slot in (from..to.saturating_sub(7)).step_by(8) {
+            let (word, caller) = caller_at(cursor, slot, memory)?;
+            if !is_user_address(word) || !self.is_code(caller.address.for_lookup()) {
+                continue;
+            }
+            if !self.take_steps(1) {
+                return None;
+            }
+            let mut buffer = [0; CALL_LOOKBEHIND];
+            let before = bytes_before(text, word, &mut buffer);
+            let target = call_target(before, word, text);
+            if !target.is_some_and(|target| self.goes_to(target, function, text)) {
+                continue;
+            }
+            let caller = self.find_caller_at(cursor, step, slot + 8, memory)?;
+            if raw(caller.address) == word && self.reaches_root(caller, memory, text) {
+                if only.is_some() {
+                    return None;
+                }
+                only = Some(caller);
+            }
+        }
+        only
+    }
+
+    /// Whether a call of `target` gets to the start of a function: at once, through a PLT entry, or by way of one that
+    /// chooses it among others for the CPU at hand.
+    fn goes_to(&self, target: u64, function: Avma, text: &mut dyn TextMemory) -> bool {
+        let target = through_plt(target, text).map_or(Avma(target), Avma);
+        if target == function {
+            return true;
+        }
+        let mut code = [0; CHOICE_BYTES];
+        self.fde_start(target) == Some(target)
+            && text.read_text(target, &mut code)
+            && (target.0..).zip(code.windows(6)).any(|(at, code)| {
+                let to = match *code {
+                    [0x0f, 0x80..=0x8f, a, b, c, d] => relative(at, 6, [a, b, c, d]),
+                    [0xe9, a, b, c, d, _] => relative(at, 5, [a, b, c, d]),
+                    _ => return false,
+                };
+                to == function.0 && self.fde_start(Avma(at)) == Some(target)
+            })
+    }
+
     /// The caller where no FDE covers the address: by the call that went there, else by `rbp`.
     pub(crate) fn without_fde<M: StackMemory + ?Sized>(
         &mut self,
@@ -171,6 +265,7 @@ impl Unwinder {
         let found = found.or_else(|| self.leave_vfork(cursor, text));
         let found = found.or_else(|| self.search_call(cursor, memory, text));
         let found = found.or_else(|| self.called_first(cursor, memory, text));
+        let found = found.or_else(|| self.without_frame(cursor, memory, text));
         let found = found.or_else(|| self.follow_bp(cursor, memory, text));
         found.ok_or_else(|| {
             Fault::End(match self.is_code(cursor.address.for_lookup()) {
@@ -260,8 +355,51 @@ impl Unwinder {
         None
     }
 
+    /// The caller of a leaf without an FDE that has no frame pointer yet, or none at all, among functions that keep one: `rbp` is still
+    /// its caller's, and would lead past it. The first return address below that frame whose direct call went to code that
+    /// does not begin by setting up `rbp`, or has not come so far.
+    fn without_frame<M: StackMemory + ?Sized>(
+        &mut self,
+        cursor: &Cursor,
+        memory: &mut M,
+        text: &mut dyn TextMemory,
+    ) -> Option<Cursor> {
+        let bp = cursor.bp.filter(|bp| is_leaf(cursor) && *bp >= cursor.sp)?;
+        let lookup = cursor.address.for_lookup();
+        // Where that says that it was called itself, there is no other frame.
+        let linked = linked(cursor, memory).and_then(|caller| {
+            let mut buffer = [0; CALL_LOOKBEHIND];
+            let address = raw(caller.address);
+            direct_call_target(bytes_before(text, address, &mut buffer), address)
+        });
+        for slot in self.slots_above(cursor)?.take_while(|slot| *slot < bp) {
+            let (word, caller) = caller_at(cursor, slot, memory)?;
+            if !is_user_address(word) || !self.is_code(caller.address.for_lookup()) {
+                continue;
+            }
+            if !self.take_steps(1) {
+                return None;
+            }
+            let mut buffer = [0; CALL_LOOKBEHIND];
+            let before = bytes_before(text, word, &mut buffer);
+            let Some(target) = direct_call_target(before, word) else {
+                continue;
+            };
+            let into = lookup.0.checked_sub(target);
+            let is_nearer = linked.is_none_or(|other| other < target || other > lookup.0);
+            if into.is_some_and(|n| n < MAX_FUNCTION)
+                && is_nearer
+                && self.fde_start(Avma(target)).is_none()
+            {
+                let set_up = frame_set_up(target, text);
+                return set_up.is_none_or(|end| lookup.0 < end).then_some(caller);
+            }
+        }
+        None
+    }
+
     /// The caller by `rbp` where no FDE covers the address, or in the code of a JIT compiler: only from a known
-    /// `rbp`, to a return address that a call precedes.
+    /// `rbp`, to a return address that a call precedes, or to what a handler of a signal returns to.
     fn follow_bp<M: StackMemory + ?Sized>(
         &mut self,
         cursor: &Cursor,
@@ -278,7 +416,20 @@ impl Unwinder {
             return Some(caller);
         }
         let is_code = is_jit(&caller) || self.is_code(caller.address.for_lookup());
-        (is_code && is_called(text, raw(caller.address))).then_some(caller)
+        let is_return = is_code
+            && (is_called(text, raw(caller.address))
+                || self.returns_from_signal(caller.address, text));
+        is_return.then_some(caller)
+    }
+
+    /// Whether a handler of a signal returns to an address, which no call precedes.
+    fn returns_from_signal(
+        &mut self,
+        address: FrameAddress<Avma>,
+        text: &mut dyn TextMemory,
+    ) -> bool {
+        let (step, _) = self.step_at(address, text);
+        matches!(step, Step::Own { signal: true, .. } | Step::Sigreturn)
     }
 
     /// The caller of a function without an FDE that keeps no frame pointer, such as those of musl: the first
@@ -362,19 +513,12 @@ impl Unwinder {
             return false;
         }
         (target..).zip(code.windows(6)).any(|(at, code)| {
-            let relative = |n: u64, bytes| {
-                at.wrapping_add(n)
-                    .wrapping_add_signed(i64::from(i32::from_le_bytes(bytes)))
-            };
             let to = match *code {
-                [0xff, 0x25, a, b, c, d] => {
-                    let mut word = [0; 8];
-                    if !text.read_text(Avma(relative(6, [a, b, c, d])), &mut word) {
-                        return false;
-                    }
-                    u64::from_le_bytes(word)
-                }
-                [0xe9, a, b, c, d, _] => relative(5, [a, b, c, d]),
+                [0xff, 0x25, a, b, c, d] => match word_at(relative(at, 6, [a, b, c, d]), text) {
+                    Some(word) => word,
+                    None => return false,
+                },
+                [0xe9, a, b, c, d, _] => relative(at, 5, [a, b, c, d]),
                 [0xeb, offset, ..] => at
                     .wrapping_add(2)
                     .wrapping_add_signed(i64::from(offset as i8)),
@@ -395,25 +539,18 @@ impl Unwinder {
         is_called(text, raw(caller.address)).then_some(caller)
     }
 
-    /// `None` when no call precedes the return address.
+    /// What the bytes before a return address say of a call of `function`, and where that went, if it is known; `None` when they
+    /// are no call.
     fn evidence(
         &self,
-        return_address: Avma,
+        before: &[u8],
+        target: Option<u64>,
         function: Option<Avma>,
         text: &mut dyn TextMemory,
     ) -> Option<Evidence> {
-        let mut buffer = [0; CALL_LOOKBEHIND];
-        let before = bytes_before(text, return_address.0, &mut buffer);
         if !is_preceded_by_call(before) {
             return None;
         }
-        let by_pointer = || {
-            let mut pointer = [0; 8];
-            let at = called_pointer(before, return_address.0)?;
-            let is_read = text.read_text(Avma(at), &mut pointer);
-            is_read.then(|| u64::from_le_bytes(pointer))
-        };
-        let target = direct_call_target(before, return_address.0).or_else(by_pointer);
         let Some(target) = target.map(Avma) else {
             return Some(Evidence::Possible);
         };
@@ -424,8 +561,7 @@ impl Unwinder {
         let mut first = [0; 6];
         let stub = text.read_text(target, &mut first)
             && (matches!(first, [0xff, 0x25, ..] | [0xe9, ..])
-                || first.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa])
-                    && self.fde_start(target) != Some(target));
+                || first.starts_with(&LANDING) && self.fde_start(target) != Some(target));
         Some(if stub {
             Evidence::Possible
         } else {
@@ -493,6 +629,59 @@ impl Unwinder {
         }
         false
     }
+}
+
+/// Where the call before a return address went: a direct one, or one by a pointer beside the code.
+fn call_target(before: &[u8], return_address: u64, text: &mut dyn TextMemory) -> Option<u64> {
+    direct_call_target(before, return_address)
+        .or_else(|| word_at(called_pointer(before, return_address)?, text))
+}
+
+/// First address of a function at which its `rbp` is its own: behind `push %rbp` and the `mov %rsp,%rbp` that follows, perhaps
+/// after other instructions; `None` when it does not begin so.
+fn frame_set_up(function: u64, text: &mut dyn TextMemory) -> Option<u64> {
+    let mut code = [0; 24];
+    if !text.read_text(Avma(function), &mut code) {
+        return None;
+    }
+    let at = if code.starts_with(&LANDING) { 4 } else { 0 };
+    let (push, rest) = code.get(at..)?.split_first()?;
+    let is_move = |code: &[u8]| matches!(code, [0x48, 0x89, 0xe5] | [0x48, 0x8b, 0xec]);
+    let moves = rest
+        .windows(3)
+        .position(is_move)
+        .filter(|_| *push == 0x55)?;
+    Some(function.wrapping_add((at + 1 + moves + 3) as u64))
+}
+
+/// Where a PLT entry jumps to; `None` for other code.
+fn through_plt(target: u64, text: &mut dyn TextMemory) -> Option<u64> {
+    let mut code = [0; 11];
+    if !text.read_text(Avma(target), &mut code) {
+        return None;
+    }
+    let at = if code.starts_with(&LANDING) { 4 } else { 0 };
+    // `bnd`, a prefix.
+    let at = at + usize::from(code.get(at) == Some(&0xf2));
+    let &[0xff, 0x25, a, b, c, d] = code.get(at..)?.first_chunk()? else {
+        return None;
+    };
+    word_at(
+        relative(target.wrapping_add(at as u64), 6, [a, b, c, d]),
+        text,
+    )
+}
+
+/// Where an instruction of `n` bytes at `at` refers to by its displacement.
+fn relative(at: u64, n: u64, displacement: [u8; 4]) -> u64 {
+    let displacement = i64::from(i32::from_le_bytes(displacement));
+    at.wrapping_add(n).wrapping_add_signed(displacement)
+}
+
+fn word_at(address: u64, text: &mut dyn TextMemory) -> Option<u64> {
+    let mut word = [0; 8];
+    let is_read = text.read_text(Avma(address), &mut word);
+    is_read.then(|| u64::from_le_bytes(word))
 }
 
 /// The word in a slot of the stack, and the caller if that is the return address.

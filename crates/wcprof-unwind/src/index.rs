@@ -56,6 +56,8 @@ pub(crate) struct Cfi {
     base: u64,
     /// Of each FDE its first address, relative to the base, and its offset in the section; by address.
     table: Vec<(u32, u32)>,
+    /// Bytes of code that its FDEs cover, as they say.
+    pub n_covered: u64,
     pub bases: BaseAddresses,
 }
 
@@ -89,12 +91,14 @@ impl Cfi {
             svma: place.svma,
             base: place.base,
             table: Vec::new(),
+            n_covered: 0,
             bases,
         };
-        let mut pairs = match kind {
+        let (mut pairs, n_covered) = match kind {
             SectionKind::EhFrame => scan(&cfi.eh_frame(), &cfi.bases, is_code),
             SectionKind::DebugFrame => scan(&cfi.debug_frame(), &cfi.bases, is_code),
         };
+        cfi.n_covered = n_covered;
         pairs.sort_unstable();
         pairs.dedup_by_key(|(start, _)| *start);
         let small = pairs.into_iter().filter_map(|(start, offset)| {
@@ -167,13 +171,14 @@ pub(crate) fn fde_at<'a, S: UnwindSection<Slice<'a>>>(
         .ok()
 }
 
-/// Start and offset of every usable FDE.
+/// Start and offset of every usable FDE, and how many bytes all cover.
 fn scan<'a, S: UnwindSection<Slice<'a>>>(
     section: &S,
     bases: &BaseAddresses,
     is_code: impl Fn(u64) -> bool,
-) -> Vec<(u64, usize)> {
+) -> (Vec<(u64, usize)>, u64) {
     let mut pairs = Vec::new();
+    let mut n_covered = 0_u64;
     let data = section.section().slice();
     let mut n_bytes_left = CIE_BYTES.0.saturating_mul(data.len()) + CIE_BYTES.1;
     let mut last_cie: Option<CommonInformationEntry<Slice<'a>>> = None;
@@ -215,9 +220,10 @@ fn scan<'a, S: UnwindSection<Slice<'a>>>(
             && is_code(fde.initial_address())
         {
             pairs.push((fde.initial_address(), fde.offset()));
+            n_covered = n_covered.saturating_add(fde.len());
         }
     }
-    pairs
+    (pairs, n_covered)
 }
 
 /// Bytes of the entry at an offset, as it says (DWARF 5, section 7.4): those that its parser may look at.

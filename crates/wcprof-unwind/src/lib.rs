@@ -26,7 +26,7 @@ mod shared;
 mod unwinder;
 mod walk;
 
-pub use code::ModuleCode;
+pub use code::{DebugFrames, ModuleCode};
 pub use error::CodeError;
 pub use loads::Loads;
 pub use memory::{ReadError, SplicedStack, StackCopy, StackMemory, TextMemory};

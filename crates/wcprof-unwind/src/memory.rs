@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use wcprof_types::{Avma, StackEnd};
+use wcprof_types::{Avma, RED_ZONE, StackEnd};
 
 use crate::call::{CALL_LOOKBEHIND, is_preceded_by_call};
 
@@ -11,6 +11,9 @@ use crate::call::{CALL_LOOKBEHIND, is_preceded_by_call};
 pub enum ReadError {
     /// They lie above the copied range, but in memory that could have been copied.
     BeyondCopy,
+    /// They lie right below the copied range, where a function without calls may keep something that was not copied. What
+    /// is there later says nothing about it.
+    RedZone,
     /// They lie anywhere else.
     Unreadable,
 }
@@ -18,7 +21,7 @@ pub enum ReadError {
 impl From<ReadError> for StackEnd {
     fn from(error: ReadError) -> Self {
         match error {
-            ReadError::BeyondCopy => Self::CopyTooShort,
+            ReadError::BeyondCopy | ReadError::RedZone => Self::CopyTooShort,
             ReadError::Unreadable => Self::UnreadableStack,
         }
     }
@@ -73,6 +76,8 @@ impl StackMemory for StackCopy<'_> {
         }
         if address >= self.base && address.checked_add(8).is_some_and(|end| end <= self.limit) {
             Err(ReadError::BeyondCopy)
+        } else if (self.base.saturating_sub(RED_ZONE as u64)..self.base).contains(&address) {
+            Err(ReadError::RedZone)
         } else {
             Err(ReadError::Unreadable)
         }
@@ -94,7 +99,7 @@ pub struct SplicedStack<'a, M: ?Sized> {
 }
 
 impl<'a, M: StackMemory + ?Sized> SplicedStack<'a, M> {
-    /// `rest` is read where `copy` has no bytes.
+    /// `rest` is read where `copy` has no bytes, but not for the red zone.
     pub fn new(copy: StackCopy<'a>, rest: &'a mut M) -> Self {
         Self {
             copy,
@@ -107,6 +112,9 @@ impl<'a, M: StackMemory + ?Sized> SplicedStack<'a, M> {
 impl<M: StackMemory + ?Sized> StackMemory for SplicedStack<'_, M> {
     fn read(&mut self, address: u64) -> Result<u64, ReadError> {
         self.copy.read(address).or_else(|error| {
+            if error == ReadError::RedZone {
+                return Err(error);
+            }
             let value = self.rest.read(address).map_err(|_| error)?;
             self.unsure = true;
             Ok(value)
@@ -171,7 +179,9 @@ mod tests {
         assert_eq!(copy.read(0x100d), Err(ReadError::BeyondCopy));
         assert_eq!(copy.read(0x1ff8), Err(ReadError::BeyondCopy));
         assert_eq!(copy.read(0x1ff9), Err(ReadError::Unreadable));
-        assert_eq!(copy.read(0xff8), Err(ReadError::Unreadable));
+        assert_eq!(copy.read(0xff8), Err(ReadError::RedZone));
+        assert_eq!(copy.read(0xf80), Err(ReadError::RedZone));
+        assert_eq!(copy.read(0xf78), Err(ReadError::Unreadable));
         assert_eq!(copy.read(u64::MAX), Err(ReadError::Unreadable));
     }
 
@@ -187,5 +197,6 @@ mod tests {
         assert_eq!(spliced.read(0x1008), Ok(0x0202_0202_0202_0202));
         assert!(spliced.took_unsure() && !spliced.took_unsure());
         assert_eq!(spliced.read(0x1010), Err(ReadError::Unreadable));
+        assert_eq!(spliced.read(0xff8), Err(ReadError::RedZone));
     }
 }

@@ -7,14 +7,15 @@
 //! register has no answer.
 
 use gimli::{
-    CfaRule, Encoding, EndianSlice, Evaluation, EvaluationResult, LittleEndian, Location, Register,
-    RegisterRule, UnwindContext, UnwindExpression, UnwindSection, Value, X86_64,
+    CfaRule, Encoding, EndianSlice, Evaluation, EvaluationResult, FrameDescriptionEntry,
+    LittleEndian, Location, Register, RegisterRule, UnwindContext, UnwindExpression, UnwindSection,
+    UnwindTableRow, Value, X86_64,
 };
 use wcprof_types::{Avma, FrameAddress, ScratchRegs, StackEnd};
 
 use crate::code::ModuleCode;
 use crate::index::{Cfi, SectionKind, Slice, fde_at};
-use crate::memory::StackMemory;
+use crate::memory::{ReadError, StackMemory};
 
 /// Operations that one expression may take; real ones take about ten.
 const MAX_OPERATIONS: u32 = 200;
@@ -92,6 +93,8 @@ pub(crate) fn is_leaf(cursor: &Cursor) -> bool {
 pub(crate) enum Fault {
     /// It needs `rbp`, which is unknown.
     NeedsBp,
+    /// Its CFA is in memory below the stack pointer, which was not copied.
+    NeedsRedZone,
     End(StackEnd),
 }
 
@@ -110,15 +113,17 @@ impl Row {
             let offset = cfi.fde_offset(svma)?;
             match cfi.kind {
                 SectionKind::EhFrame => {
-                    find_in(&cfi.eh_frame(), cfi, (offset, svma), context, n_bytes_left)
+                    let at = (&cfi.eh_frame(), cfi, offset, svma);
+                    with_row(at, context, n_bytes_left, |fde, row| {
+                        row_of(cfi.kind, fde, row)
+                    })
                 }
-                SectionKind::DebugFrame => find_in(
-                    &cfi.debug_frame(),
-                    cfi,
-                    (offset, svma),
-                    context,
-                    n_bytes_left,
-                ),
+                SectionKind::DebugFrame => {
+                    let at = (&cfi.debug_frame(), cfi, offset, svma);
+                    with_row(at, context, n_bytes_left, |fde, row| {
+                        row_of(cfi.kind, fde, row)
+                    })
+                }
             }
         })
     }
@@ -227,12 +232,7 @@ impl Row {
         cursor: &Cursor,
         memory: &mut M,
     ) -> Result<Cursor, Fault> {
-        let mut machine = Machine {
-            data: self.data(code),
-            encoding: self.encoding,
-            cursor,
-            memory,
-        };
+        let mut machine = self.machine(code, cursor, memory);
         let cfa = match &self.cfa {
             CfaRule::RegisterAndOffset { register, offset } => machine
                 .register(*register)?
@@ -240,6 +240,32 @@ impl Row {
                 .ok_or(NO_ANSWER)?,
             CfaRule::Expression(expression) => machine.evaluate(*expression, None)?,
         };
+        self.execute_at(code, cursor, cfa, memory)
+    }
+
+    fn machine<'a, M: ?Sized>(
+        &self,
+        code: &'a ModuleCode,
+        cursor: &'a Cursor,
+        memory: &'a mut M,
+    ) -> Machine<'a, M> {
+        Machine {
+            data: self.data(code),
+            encoding: self.encoding,
+            cursor,
+            memory,
+        }
+    }
+
+    /// The caller of a frame whose CFA is known.
+    pub fn execute_at<M: StackMemory + ?Sized>(
+        &self,
+        code: &ModuleCode,
+        cursor: &Cursor,
+        cfa: u64,
+        memory: &mut M,
+    ) -> Result<Cursor, Fault> {
+        let mut machine = self.machine(code, cursor, memory);
         let ip = match &self.ra {
             None | Some(RegisterRule::Undefined) => return Err(Fault::End(StackEnd::Root)),
             Some(rule) => machine.value(rule, cfa, raw(cursor.address))?,
@@ -354,13 +380,16 @@ fn saved_rbx(cursor: &Cursor, place: u64) -> Rbx {
     }
 }
 
-fn find_in<'a, S: UnwindSection<Slice<'a>>>(
-    section: &S,
-    cfi: &Cfi,
-    (offset, svma): (usize, u64),
+/// Where an FDE is looked at: the section, the offset in it, and a lookup address.
+type At<'s, S> = (&'s S, &'s Cfi, usize, u64);
+
+/// Calls `read` with the FDE at an offset and its row for a lookup address. The bytes of both are taken from those that are left.
+fn with_row<'a, S: UnwindSection<Slice<'a>>, T>(
+    (section, cfi, offset, svma): At<'_, S>,
     context: &mut UnwindContext<usize>,
     n_bytes_left: &mut usize,
-) -> Option<Row> {
+    read: impl FnOnce(&FrameDescriptionEntry<Slice<'a>>, &UnwindTableRow<usize>) -> T,
+) -> Option<T> {
     let fde = fde_at(section, &cfi.bases, offset)?;
     let n_bytes = fde.entry_len() + fde.cie().entry_len();
     if n_bytes > *n_bytes_left {
@@ -374,8 +403,16 @@ fn find_in<'a, S: UnwindSection<Slice<'a>>>(
     let row = fde
         .unwind_info_for_address(section, &cfi.bases, context, svma)
         .ok()?;
-    Some(Row {
-        section: cfi.kind,
+    Some(read(&fde, row))
+}
+
+fn row_of(
+    kind: SectionKind,
+    fde: &FrameDescriptionEntry<Slice<'_>>,
+    row: &UnwindTableRow<usize>,
+) -> Row {
+    Row {
+        section: kind,
         signal: fde.is_signal_trampoline(),
         start: fde.initial_address(),
         end: fde.initial_address().saturating_add(fde.len()),
@@ -384,7 +421,37 @@ fn find_in<'a, S: UnwindSection<Slice<'a>>>(
         bx: row.register(X86_64::RBX),
         ra: row.register(X86_64::RA),
         encoding: fde.cie().encoding(),
-    })
+    }
+}
+
+/// Where the function at a lookup address has saved a register of its caller's, from the CFA.
+pub(crate) fn saved_register(
+    code: &ModuleCode,
+    svma: u64,
+    register: u16,
+    context: &mut UnwindContext<usize>,
+    n_bytes_left: &mut usize,
+) -> Option<i64> {
+    let place = |_: &FrameDescriptionEntry<_>, row: &UnwindTableRow<usize>| match row
+        .register(Register(register))
+    {
+        Some(RegisterRule::Offset(offset)) => Some(offset),
+        _ => None,
+    };
+    let found = code.sections().find_map(|cfi| {
+        let offset = cfi.fde_offset(svma)?;
+        match cfi.kind {
+            SectionKind::EhFrame => {
+                let at = (&cfi.eh_frame(), cfi, offset, svma);
+                with_row(at, context, n_bytes_left, place)
+            }
+            SectionKind::DebugFrame => {
+                let at = (&cfi.debug_frame(), cfi, offset, svma);
+                with_row(at, context, n_bytes_left, place)
+            }
+        }
+    });
+    found.flatten()
 }
 
 /// What rules are evaluated with.
@@ -411,7 +478,10 @@ impl<M: StackMemory + ?Sized> Machine<'_, M> {
     }
 
     fn read(&mut self, address: u64) -> Result<u64, Fault> {
-        self.memory.read(address).map_err(|e| Fault::End(e.into()))
+        self.memory.read(address).map_err(|error| match error {
+            ReadError::RedZone => Fault::NeedsRedZone,
+            error => Fault::End(error.into()),
+        })
     }
 
     fn value(&mut self, rule: &RegisterRule<usize>, cfa: u64, same: u64) -> Result<u64, Fault> {

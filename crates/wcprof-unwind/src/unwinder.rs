@@ -10,7 +10,7 @@ use wcprof_types::{Avma, FrameAddress, LoadBias, ScratchRegs, StackEnd, Svma};
 use crate::code::ModuleCode;
 use crate::go_step::{CallOfC, GoStep, by_frame_pointer};
 use crate::memory::{StackMemory, TextMemory, is_called};
-use crate::row::{Cursor, Fault, PlainRow, Rbx, Row, is_leaf, raw};
+use crate::row::{Cursor, Fault, PlainRow, Rbx, Row, is_leaf, raw, saved_register};
 
 /// Slots of the cache of [`Step`]s by address, 32 bytes each.
 const N_STEP_SLOTS: usize = 8192;
@@ -272,7 +272,13 @@ impl Unwinder {
 
     /// Whether an address is in executable memory of no module.
     pub fn is_foreign_code(&self, address: Avma) -> bool {
-        self.foreign_code(address).is_some()
+        self.foreign_code(address).is_some() && !self.is_code(address)
+    }
+
+    /// Whether an address is in code that a program has made, of which it says how to unwind it. That may not hold for
+    /// each instruction.
+    pub(crate) fn is_registered_code(&self, address: Avma) -> bool {
+        self.foreign_code(address).is_some() && self.is_code(address)
     }
 
     /// Whether a uretprobe has put this return address on the stack: the first one of its module.
@@ -392,6 +398,38 @@ impl Unwinder {
             bx,
             loads,
         }
+    }
+
+    /// What a register of the caller's held, if the function at a frame has saved it below a CFA.
+    pub(crate) fn saved_register<M: StackMemory + ?Sized>(
+        &mut self,
+        address: FrameAddress<Avma>,
+        register: u16,
+        cfa: u64,
+        memory: &mut M,
+    ) -> Option<u64> {
+        let lookup = address.for_lookup();
+        let entry = self.entry_at(lookup.0)?;
+        let svma = entry.bias.to_svma(lookup).0;
+        let code = Arc::clone(entry.code.as_ref().ok()?);
+        let (context, left) = (&mut self.context, &mut self.n_bytes_left);
+        let offset = saved_register(&code, svma, register, context, left)?;
+        memory.read(cfa.checked_add_signed(offset)?).ok()
+    }
+
+    /// The caller of a frame whose CFA is known, where its rules are not plain.
+    pub(crate) fn find_caller_at<M: StackMemory + ?Sized>(
+        &self,
+        cursor: &Cursor,
+        step: Step,
+        cfa: u64,
+        memory: &mut M,
+    ) -> Option<Cursor> {
+        let Step::Own { row, .. } = step else {
+            return None;
+        };
+        let (row, code) = self.rows.get(row as usize)?;
+        row.execute_at(code, cursor, cfa, memory).ok()
     }
 
     /// From a frame to its caller. `step` is that of [`Self::step_at`].

@@ -115,9 +115,11 @@ impl Unwinder {
                 Ok(caller) => caller,
                 Err(Fault::End(end)) => break end,
                 Err(Fault::NeedsBp) => break StackEnd::NoUnwindInfo,
+                Err(Fault::NeedsRedZone) => break StackEnd::CopyTooShort,
             };
             let is_scratch = !is_leaf && matches!(step, Step::Own { scratch: true, .. });
-            let is_checked = is_scratch || step.changes_stack();
+            let is_checked =
+                is_scratch || step.changes_stack() || self.is_registered_code(address.for_lookup());
             stack.n_guessed += u32::from(is_checked);
             let is_unsure = memory.took_unsure();
             if (is_checked || is_unsure) && !self.is_sure(caller.address, text) {
@@ -147,6 +149,7 @@ impl Unwinder {
     ) -> (Result<Cursor, Fault>, bool) {
         let guess = match self.find_caller(cursor, step, memory) {
             Err(Fault::NeedsBp) => self.search_bp(cursor, memory, text),
+            Err(Fault::NeedsRedZone) => self.search_frame(cursor, step, memory, text),
             // A module without FDEs here, or code that a JIT compiler made.
             Err(Fault::End(StackEnd::NoUnwindInfo | StackEnd::NotInModule)) => {
                 self.without_fde(cursor, memory, text)

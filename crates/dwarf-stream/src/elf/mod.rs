@@ -1,6 +1,7 @@
 //! ELF files to sections, each read only when asked for, whole or as a stream.
 
 mod bytes;
+mod dynamic;
 mod error;
 mod file;
 mod notes;
@@ -9,6 +10,7 @@ mod stream;
 mod table;
 
 pub use bytes::{AsFile, Source};
+pub use dynamic::{DynamicSymbols, read_table};
 pub use error::ElfError;
 pub use file::ElfFile;
 pub use notes::{AltLink, DebugLink};

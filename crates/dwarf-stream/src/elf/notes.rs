@@ -12,7 +12,7 @@ use super::table::c_string;
 const MAX_NOTES: u64 = 1 << 20;
 /// Largest `.gnu_debuglink`, bytes.
 const MAX_DEBUG_LINK: u64 = 4096;
-/// Largest `.gnu_debugaltlink`, bytes: a path and a build-id.
+/// Largest `.gnu_debugaltlink` or `.debug_sup`, bytes: a path and a build-id.
 const MAX_ALT_LINK: u64 = 4096 + 64;
 
 /// What `.gnu_debuglink` says about the debug file.
@@ -24,22 +24,75 @@ pub struct DebugLink {
     pub crc: u32,
 }
 
-/// What `.gnu_debugaltlink` says about the file that shares its DWARF with others (dwz).
+/// What `.gnu_debugaltlink`, or `.debug_sup` of DWARF 5, says about the file that shares its DWARF with others (dwz).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AltLink {
+    /// The section that says it.
+    pub section: &'static str,
     /// Its path, absolute or from the folder of the file that names it; never empty.
     pub path: String,
-    /// Its build-id.
+    /// Its build-id, or the checksum that stands for one in `.debug_sup`.
     pub build_id: Vec<u8>,
 }
 
+/// A `.debug_sup` section (DWARF 5, section 7.3.6).
+struct Supplementary {
+    /// It is of the file that others name.
+    is_named: bool,
+    /// Empty in that file.
+    path: String,
+    checksum: Vec<u8>,
+}
+
+/// dwz before DWARF 5.
+const ALT_LINK: &str = ".gnu_debugaltlink";
+const DEBUG_SUP: &str = ".debug_sup";
+
 impl ElfFile {
-    /// The file's `.gnu_debugaltlink`; `Ok(None)` without one.
+    /// The file's `.gnu_debugaltlink` or `.debug_sup`; `Ok(None)` without one.
     pub fn alt_link(&self) -> Result<Option<AltLink>, ElfError> {
-        self.link(".gnu_debugaltlink", MAX_ALT_LINK, |path, bytes| {
+        let link = self.link(ALT_LINK, MAX_ALT_LINK, |path, bytes| {
             let build_id = bytes.get(path.len() + 1..)?.to_vec();
-            (!path.is_empty()).then_some(AltLink { path, build_id })
-        })
+            (!path.is_empty()).then_some(AltLink {
+                section: ALT_LINK,
+                path,
+                build_id,
+            })
+        })?;
+        if link.is_some() {
+            return Ok(link);
+        }
+        let link = self.supplementary()?.filter(|sup| !sup.is_named);
+        Ok(link.map(|sup| AltLink {
+            section: DEBUG_SUP,
+            path: sup.path,
+            build_id: sup.checksum,
+        }))
+    }
+
+    fn supplementary(&self) -> Result<Option<Supplementary>, ElfError> {
+        let Some(found) = self.section(DEBUG_SUP) else {
+            return Ok(None);
+        };
+        let bytes = self.read(found, MAX_ALT_LINK)?;
+        let parse = || {
+            let [5, 0, is_named @ (0 | 1), rest @ ..] = &bytes[..] else {
+                return None;
+            };
+            let is_named = *is_named == 1;
+            let path = String::from_utf8(c_string(rest, 0).to_vec()).ok()?;
+            let (&n, rest) = rest.get(path.len() + 1..)?.split_first()?;
+            // LEB128; longer ones than 127 bytes are none that dwz writes.
+            let checksum = rest.get(..usize::from(n))?.to_vec();
+            let is_valid = n < 0x80 && is_named == path.is_empty();
+            is_valid.then_some(Supplementary {
+                is_named,
+                path,
+                checksum,
+            })
+        };
+        let malformed = || ElfError::Malformed(format!("section {DEBUG_SUP}"));
+        parse().map(Some).ok_or_else(malformed)
     }
 
     /// The file's `.gnu_debuglink`; `Ok(None)` without one.
@@ -71,8 +124,16 @@ impl ElfFile {
         }
     }
 
-    /// The GNU build-id note; `None` without one. Unreadable notes count as absent.
+    /// The GNU build-id note, or the checksum of a file that is named by `.debug_sup` of others and has no note; `None`
+    /// without either. Unreadable ones count as absent.
     pub fn build_id(&self) -> Option<Vec<u8>> {
+        self.build_id_note().or_else(|| {
+            let sup = self.supplementary().ok()??;
+            sup.is_named.then_some(sup.checksum)
+        })
+    }
+
+    fn build_id_note(&self) -> Option<Vec<u8>> {
         // Linkers align notes to 4 bytes, except those of .note.gnu.property (8).
         let sections = self.sections.iter().filter(|s| s.kind == SHT_NOTE.0);
         let sections = sections.map(|s| (s.offset, s.size, 4));

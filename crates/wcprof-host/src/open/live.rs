@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -49,6 +49,8 @@ enum Mount {
 pub struct LiveFiles {
     pid: Pid,
     root: Option<Root>,
+    /// Where that is in the mount namespace, as wcprof sees it; `None` at its top. Paths of mappings begin with it.
+    root_path: Option<PathBuf>,
     root_id: OnceLock<Option<(u64, u64)>>,
     /// By device, the file systems that it has mounted. One that is not known may be of any kind: it is newer, or gone.
     mounts: HashMap<(u32, u32), Mount>,
@@ -90,6 +92,7 @@ impl LiveFiles {
             pid,
             // A root on a file server may be asked for.
             root: with_deadline(Awaited::Root(pid), move || Root::of_process(pid).ok()).flatten(),
+            root_path: root_path(pid),
             root_id: OnceLock::new(),
             mounts: mounted_devices(&String::from_utf8_lossy(&mounts)),
             looks_up: Mutex::new(false),
@@ -222,13 +225,13 @@ impl LiveFiles {
         opened.map_err(|reason| reason.at(&file.path))
     }
 
-    /// Opens a regular file by its absolute path in the target's mount namespace; symbolic links
-    /// cannot lead out of its root.
+    /// Opens a regular file by its absolute path in the target's mount namespace, or one that begins like
+    /// those of mappings; symbolic links cannot lead out of its root.
     ///
     /// # Errors
     /// As [`Self::open_mapping`].
     pub fn open_regular(&self, path: &Path) -> Result<TargetFile, OpenError> {
-        let own = path.to_owned();
+        let own = self.below_root(path).to_owned();
         let opened = self.look_up_below(move |root| Ok(root.handle(&own)?));
         opened
             .map_err(|reason| reason.at(path))
@@ -285,7 +288,8 @@ impl LiveFiles {
             return Err(NoFile::Deleted);
         }
         // The kernel writes a newline in a path as `\012` (`seq_file_path`, `fs/seq_file.c`).
-        let path = mapping.path.replace("\\012", "\n");
+        let path = PathBuf::from(mapping.path.replace("\\012", "\n"));
+        let path = self.below_root(&path).to_owned();
         let opened = self.look_up_below(move |root| Ok(root.handle(path)?))?;
         // Btrfs and overlay show another device in `maps` than in `stat`: the first bytes are
         // compared with the target's memory in any case.
@@ -305,6 +309,13 @@ impl LiveFiles {
             Some(false) => Err(NoFile::Replaced),
             None => Err(NoFile::NotMapped),
         }
+    }
+
+    /// A path of a mapping as the target sees it: the kernel writes those in `maps` as the reader sees them
+    /// (`seq_file_path`, `fs/seq_file.c`), from above the root that the target has changed to (chroot).
+    fn below_root<'p>(&self, path: &'p Path) -> &'p Path {
+        let below = self.root_path.as_ref().map(|root| path.strip_prefix(root));
+        below.and_then(Result::ok).unwrap_or(path)
     }
 
     /// Opens what is below its root.
@@ -402,6 +413,13 @@ fn mounted_devices(mountinfo: &str) -> HashMap<(u32, u32), Mount> {
             Some((device, mount))
         })
         .collect()
+}
+
+/// Where the root of a process is, as wcprof sees it; `None` at the top of its mount namespace, or when that is not known.
+fn root_path(pid: Pid) -> Option<PathBuf> {
+    let path = fs::read_link(format!("{}/root", live_folder(pid))).ok()?;
+    // What wcprof's own root does not lead to is `(unreachable)/...`.
+    (path.is_absolute() && path != Path::new("/")).then_some(path)
 }
 
 #[cfg(test)]

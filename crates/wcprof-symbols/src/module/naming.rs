@@ -302,10 +302,35 @@ impl Naming<'_> {
         stubs.as_ref().ok()?.at(address)
     }
 
-    /// `module+0xoffset` of the function's start, or of the address where no FDE covers it.
+    /// `module+0xoffset` of the function's start. Code that no FDE covers, and no symbol, is one function from the end of
+    /// what lies before it.
     fn unnamed(&self, at: AddressQuery) -> String {
-        self.query
-            .unnamed(self.function_start(at).unwrap_or(at.address))
+        let start = self.function_start(at);
+        let start = start.unwrap_or_else(|| self.gap_start(at.address));
+        self.query.unnamed(start)
+    }
+
+    /// Where the code begins around an address of which nothing is known.
+    fn gap_start(&self, address: Svma) -> Svma {
+        let before = [
+            self.function_starts()
+                .and_then(|starts| starts.end_before(address)),
+            self.sources.symbols.end_before(address),
+            self.section_start(address),
+        ];
+        before.into_iter().flatten().max().unwrap_or(address)
+    }
+
+    /// First address of the section with code that an address is in, else of the segment.
+    fn section_start(&self, address: Svma) -> Option<Svma> {
+        let own = self.sources.own.as_ref()?;
+        let sections = own.sections.iter().filter(|s| s.is_executable());
+        let sections = sections.map(|s| s.address..s.end());
+        let segments = own.segments.iter().filter(|s| s.is_code());
+        let segments = segments.map(|s| s.address..s.address.saturating_add(s.memory_size));
+        let mut all = sections.chain(segments);
+        let around = all.find(|range| range.contains(&address.0))?;
+        Some(Svma(around.start))
     }
 
     fn demangled(&mut self, linkage_name: &[u8]) -> String {

@@ -24,7 +24,7 @@ pub(super) struct Sources {
     pub(super) debug: Option<DebugFile>,
     /// Where the own file is, or the copy of it that is used.
     pub(super) own_path: PathBuf,
-    /// What `.gnu_debugaltlink` of the file with the DWARF names.
+    /// What `.gnu_debugaltlink` or `.debug_sup` of the file with the DWARF names.
     pub(super) supplementary: Option<ElfFile>,
     /// Symbols of all tables that were read.
     pub(super) symbols: SymbolIndex,
@@ -103,7 +103,7 @@ fn supplementary(
     let (elf, _, path) = sources.with_dwarf()?;
     let problems = &mut report.problems;
     let link = elf.alt_link().unwrap_or_else(|error| {
-        problems.push(context.left_out(path, ".gnu_debugaltlink", error));
+        problems.push(context.left_out(path, "link to shared DWARF", error));
         None
     })?;
     debug_files::find_supplementary(context, path, &link, problems)

@@ -14,17 +14,15 @@ const FUNC: u8 = 2;
 type Line<'a> = (&'a str, u8, u8, u64, u64);
 
 fn table(lines: &[Line<'_>]) -> SymbolTable {
-    let text = Section {
-        name: ".text".to_owned(),
-        kind: 1,
-        flags: 6,
-        address: 0x1000,
-        offset: 0x1000,
-        size: 0x1000,
-        link: 0,
-        entry_size: 0,
+    let text = || Place {
+        is_code: true,
+        start: 0x1000,
+        end: 0x2000,
     };
-    let sections = [text.clone(), text];
+    let places = Places {
+        sections: vec![text(), text()],
+        segments: Vec::new(),
+    };
     let mut strings = vec![0];
     let mut symbols = Vec::new();
     for (name, binding, kind, start, size) in lines {
@@ -38,7 +36,7 @@ fn table(lines: &[Line<'_>]) -> SymbolTable {
     }
     let bytes = symbols.concat();
     let symbols = entries(&bytes).iter();
-    let symbols = symbols.filter_map(|entry| symbol(entry, &sections, &strings));
+    let symbols = symbols.filter_map(|entry| symbol(entry, &places, &strings));
     let symbols = symbols.collect();
     SymbolTable {
         symbols,

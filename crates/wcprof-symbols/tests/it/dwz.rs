@@ -17,11 +17,26 @@ struct Shared {
     _second: Fixture,
 }
 
+#[derive(Copy, Clone, PartialEq)]
+enum Dwarf {
+    Four,
+    Five,
+}
+
 impl Shared {
     /// Two modules whose common part `dwz` moves to a third file, linked by `link`, in which `{dir}`
     /// is the folder of that file.
     fn build(link: &str) -> Self {
-        let flags = ["-O2", "-g", "-gz=none", "-gdwarf-4"];
+        Self::build_as(link, Dwarf::Four)
+    }
+
+    fn build_as(link: &str, dwarf: Dwarf) -> Self {
+        let (version, option) = match dwarf {
+            Dwarf::Four => ("-gdwarf-4", None),
+            // Without the option dwz links them as in DWARF 4.
+            Dwarf::Five => ("-gdwarf-5", Some("--dwarf-5")),
+        };
+        let flags = ["-O2", "-g", "-gz=none", version];
         let fixture = Fixture::build("g++", "inline.cc", &flags);
         let second = Fixture::build("g++", "inline.cc", &[&flags[..], &["-DSECOND"]].concat());
         let total = fixture.address("_ZN4shop5totalERVlRKNS_4ItemE");
@@ -32,6 +47,7 @@ impl Shared {
         let common = fixture.dir.path().join("common.debug");
         let link = link.replace("{dir}", fixture.dir.path().to_str().unwrap());
         run(Command::new("dwz")
+            .args(option)
             .args(["-m", common.to_str().unwrap(), "-M", &link])
             .args([&fixture.path, &second.path]));
         Self {
@@ -54,21 +70,27 @@ impl Shared {
 /// the other file.
 #[test]
 fn shared_names() {
-    let shared = Shared::build("common.debug");
-    let result = shared.symbolize();
-    assert_eq!(result.report.problems, []);
-    assert_eq!(result.frames, shared.expected.frames);
+    for (dwarf, section) in [
+        (Dwarf::Four, ".gnu_debugaltlink"),
+        (Dwarf::Five, ".debug_sup"),
+    ] {
+        let shared = Shared::build_as("common.debug", dwarf);
+        let result = shared.symbolize();
+        assert_eq!(result.report.problems, []);
+        assert_eq!(result.frames, shared.expected.frames);
 
-    // Without it, this is said, and the function keeps its name.
-    std::fs::remove_file(&shared.common).unwrap();
-    let result = shared.symbolize();
-    let text = result.report.problems[0].to_string();
-    assert!(text.contains("(.gnu_debugaltlink) was not found"), "{text}");
-    assert_eq!(
-        result.frames[0].last().unwrap().name,
-        shared.expected.frames[0].last().unwrap().name
-    );
-    assert_ne!(result.frames, shared.expected.frames);
+        // Without it, this is said, and the function keeps its name.
+        std::fs::remove_file(&shared.common).unwrap();
+        let result = shared.symbolize();
+        let text = result.report.problems[0].to_string();
+        let said = format!("({section}) was not found");
+        assert!(text.contains(&said), "{text}");
+        assert_eq!(
+            result.frames[0].last().unwrap().name,
+            shared.expected.frames[0].last().unwrap().name
+        );
+        assert_ne!(result.frames, shared.expected.frames);
+    }
 }
 
 /// Check that the file is found by build-id and in `.dwz` when it is not where the link says.
@@ -98,13 +120,15 @@ fn elsewhere() {
 /// Check that a shared file of another build is refused.
 #[test]
 fn other_build() {
-    let shared = Shared::build("common.debug");
-    let other = Fixture::build("g++", "inline.cc", &["-O1", "-g"]);
-    std::fs::copy(&other.path, &shared.common).unwrap();
-    let result = shared.symbolize();
-    let text = result.report.problems[0].to_string();
-    assert!(text.contains("common.debug` is for build-id"), "{text}");
-    assert_ne!(result.frames, shared.expected.frames);
+    for dwarf in [Dwarf::Four, Dwarf::Five] {
+        let shared = Shared::build_as("common.debug", dwarf);
+        let other = Fixture::build("g++", "inline.cc", &["-O1", "-g"]);
+        std::fs::copy(&other.path, &shared.common).unwrap();
+        let result = shared.symbolize();
+        let text = result.report.problems[0].to_string();
+        assert!(text.contains("common.debug` is for build-id"), "{text}");
+        assert_ne!(result.frames, shared.expected.frames);
+    }
 }
 
 /// Check that a path in `.gnu_debugaltlink` means a file inside the root that the module is in,

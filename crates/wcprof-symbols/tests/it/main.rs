@@ -7,6 +7,7 @@ mod debug_files;
 mod debuginfod;
 mod dwarf;
 mod dwz;
+mod exported;
 mod hostile;
 mod large;
 mod mini_debug_info;

@@ -170,6 +170,8 @@ fn sizes() {
     let unnamed =
         |symbol: &str, offset: u64| format!("module+{:#x}", fixture.address(symbol) + offset);
     assert_eq!(at("sized", 1), "sized");
+    // Code of which nothing is known is one function from where the last one ends.
+    assert_eq!(at("sized", 3), unnamed("sized", 2));
     assert_eq!(at("sized", 2), unnamed("sized", 2));
     assert_eq!(at("with_cfi", 3), "with_cfi");
     assert_eq!(at("inside", 1), "with_cfi");
