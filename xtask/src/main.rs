@@ -20,10 +20,12 @@ mod markdown;
 mod parquet;
 mod picture;
 mod process;
+mod programs;
 mod runtimes;
 mod setup;
 mod test;
 mod tidy;
+mod toolchains;
 mod truth;
 mod viewers;
 mod vmtest;
@@ -67,7 +69,9 @@ enum Task {
     /// Look for inputs that break a parser (needs cargo-fuzz and a nightly compiler)
     Fuzz(fuzz::Args),
     /// Compare what is shown of programs of many runtimes with what these say
-    Runtimes(runtimes::Args),
+    Runtimes(programs::Args),
+    /// Compare what is shown of one program that many compilers and tools have made with what is known of it
+    Toolchains(programs::Args),
     /// Open the exports of a trace in their viewers
     Viewers(viewers::Args),
     /// Test the export to Parquet, and ask 20 files in DuckDB
@@ -93,7 +97,8 @@ fn main() -> Result<()> {
         Task::Fleet(args) => fleet::run(&args),
         Task::Collector => collector::run(),
         Task::Fuzz(args) => fuzz::run(&args),
-        Task::Runtimes(args) => runtimes::run(&args),
+        Task::Runtimes(args) => programs::run(&runtimes::TABLE, &args),
+        Task::Toolchains(args) => programs::run(&toolchains::TABLE, &args),
         Task::Viewers(args) => viewers::run(&args),
         Task::Parquet => parquet::run(),
         Task::Picture => picture::run(),

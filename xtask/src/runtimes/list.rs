@@ -1,27 +1,8 @@
-//! The runtimes, how each is had, started and asked.
+//! The runtimes, how each is had, started and asked. Their programs print lines `thread KEY STATE`; KEY is the name of a thread, the
+//! begin of one before `*`, or its id.
 
+use crate::programs::Program;
 use crate::setup::Group;
-
-/// A program of one runtime. Scripts are those of `sh -ec` in the result folder; `SRC` is `fixtures/src`, `LAB` is
-/// `lab/runtimes`, `PID` the process.
-pub(super) struct Runtime {
-    pub(super) name: &'static str,
-    /// Packages of Debian.
-    pub(super) packages: Group,
-    /// Fetches and builds it; what fails here cannot be had.
-    pub(super) build: &'static str,
-    /// Prints its version.
-    pub(super) version: &'static str,
-    /// Becomes the program, or prints `pid PID` of it. It prints a line that begins with `ready`, and may print lines
-    /// `thread KEY STATE` before; KEY is the name of a thread, the begin of one before `*`, or its id.
-    pub(super) start: &'static str,
-    /// Asks the runtime after the recording, and prints such lines.
-    pub(super) own: &'static str,
-    /// Threads and their states, as the program is made.
-    pub(super) threads: &'static [(&'static str, &'static str)],
-    /// Who says which states are right, and what the stacks are compared with.
-    pub(super) witness: &'static str,
-}
 
 /// `fixtures/src/known.cpp`.
 const KNOWN: &[(&str, &str)] = &[
@@ -147,7 +128,7 @@ const OF_JAVA: &[(&str, &str)] = &[
 ];
 
 /// What most rows have.
-const NATIVE: Runtime = Runtime {
+const NATIVE: Program = Program {
     name: "",
     packages: GCC,
     build: "",
@@ -159,15 +140,15 @@ const NATIVE: Runtime = Runtime {
 };
 
 /// In the order of the document.
-pub(super) const RUNTIMES: &[Runtime] = &[
-    Runtime {
+pub(super) const RUNTIMES: &[Program] = &[
+    Program {
         name: "C",
         build: "gcc -O2 -g -pthread -o waits $SRC/waits.c",
         start: "exec ./waits .",
         threads: WAITS,
         ..NATIVE
     },
-    Runtime {
+    Program {
         name: "C, musl, static",
         packages: MUSL,
         build: "musl-gcc -static -O2 -pthread -o waits-musl $SRC/waits.c",
@@ -176,7 +157,7 @@ pub(super) const RUNTIMES: &[Runtime] = &[
         threads: WAITS,
         ..NATIVE
     },
-    Runtime {
+    Program {
         name: "C++20",
         build: "g++ -std=c++20 -O2 -g -pthread -o known $SRC/known.cpp",
         version: "g++ --version | head -1",
@@ -184,7 +165,7 @@ pub(super) const RUNTIMES: &[Runtime] = &[
         threads: KNOWN,
         ..NATIVE
     },
-    Runtime {
+    Program {
         name: "C++20, stripped, without libc6-dbg",
         // A C library with a build-id that no debug file has.
         build: "g++ -std=c++20 -O2 -s -pthread -o known-stripped $SRC/known.cpp
@@ -197,7 +178,7 @@ pub(super) const RUNTIMES: &[Runtime] = &[
         threads: KNOWN,
         ..NATIVE
     },
-    Runtime {
+    Program {
         name: "Rust",
         build: "rustc --edition 2021 -O -o known-rust $SRC/known.rs",
         version: "rustc --version",
@@ -205,7 +186,7 @@ pub(super) const RUNTIMES: &[Runtime] = &[
         threads: KNOWN_RUST,
         ..NATIVE
     },
-    Runtime {
+    Program {
         name: "Rust, stripped",
         build: "rustc --edition 2021 -O -C strip=symbols -o known-rust-stripped $SRC/known.rs",
         version: "rustc --version",
@@ -213,7 +194,7 @@ pub(super) const RUNTIMES: &[Runtime] = &[
         threads: KNOWN_RUST,
         ..NATIVE
     },
-    Runtime {
+    Program {
         name: "Go, stripped",
         packages: GO,
         build: "export CGO_ENABLED=0 GOFLAGS= GO111MODULE=off
@@ -223,7 +204,7 @@ pub(super) const RUNTIMES: &[Runtime] = &[
         threads: GOROUTINES,
         ..NATIVE
     },
-    Runtime {
+    Program {
         name: "Go, stripped, cgo",
         packages: GO,
         build: "export CGO_ENABLED=1 GOFLAGS= GO111MODULE=off
@@ -233,7 +214,7 @@ pub(super) const RUNTIMES: &[Runtime] = &[
         threads: GOROUTINES,
         ..NATIVE
     },
-    Runtime {
+    Program {
         name: "Go, etcd of Debian",
         packages: &[
             ("etcd-server", "a server in Go"),
@@ -246,7 +227,7 @@ pub(super) const RUNTIMES: &[Runtime] = &[
         threads: &[("etcd*", "idle|disk")],
         ..NATIVE
     },
-    Runtime {
+    Program {
         name: "OCaml 5",
         build: OCAML,
         version: "ocaml/bin/ocamlopt -version",
@@ -254,7 +235,7 @@ pub(super) const RUNTIMES: &[Runtime] = &[
         threads: OF_OCAML,
         ..NATIVE
     },
-    Runtime {
+    Program {
         name: "CPython of Debian",
         build: "/usr/bin/python3 --version",
         version: "/usr/bin/python3 --version",
@@ -262,28 +243,28 @@ pub(super) const RUNTIMES: &[Runtime] = &[
         packages: &[("python3", "runs Python")],
         ..NATIVE
     },
-    Runtime {
+    Program {
         name: "CPython -X perf",
         build: "PYENV_VERSION=3.13.0 python3.13 --version",
         version: "PYENV_VERSION=3.13.0 python3.13 --version",
         start: "export PYENV_VERSION=3.13.0; exec python3.13 -X perf $LAB/threads.py",
         ..NATIVE
     },
-    Runtime {
+    Program {
         name: "Node",
         packages: NPM,
         version: "node --version",
         start: "exec node $LAB/threads.cjs",
         ..NATIVE
     },
-    Runtime {
+    Program {
         name: "Node --perf-basic-prof",
         packages: NPM,
         version: "node --version",
         start: "exec node --perf-basic-prof $LAB/threads.cjs",
         ..NATIVE
     },
-    Runtime {
+    Program {
         name: "Deno",
         packages: NPM,
         build: "npm install --ignore-scripts --no-audit --no-fund --prefix . deno@2.9.6 >&2
@@ -292,7 +273,7 @@ pub(super) const RUNTIMES: &[Runtime] = &[
         start: "exec node_modules/@deno/linux-x64-glibc/deno run -A $LAB/threads.cjs",
         ..NATIVE
     },
-    Runtime {
+    Program {
         name: "Deno --v8-flags=--perf-basic-prof",
         packages: NPM,
         build: "npm install --ignore-scripts --no-audit --no-fund --prefix . deno@2.9.6 >&2",
@@ -300,7 +281,7 @@ pub(super) const RUNTIMES: &[Runtime] = &[
         start: "exec node_modules/@deno/linux-x64-glibc/deno run -A --v8-flags=--perf-basic-prof $LAB/threads.cjs",
         ..NATIVE
     },
-    Runtime {
+    Program {
         name: "Bun",
         packages: NPM,
         build: "npm install --ignore-scripts --no-audit --no-fund --prefix . bun@1.4.5 >&2
@@ -309,7 +290,7 @@ pub(super) const RUNTIMES: &[Runtime] = &[
         start: "exec node_modules/@oven/bun-linux-x64/bin/bun $LAB/threads.cjs",
         ..NATIVE
     },
-    Runtime {
+    Program {
         name: "OpenJDK",
         packages: JAVA,
         build: JAVAC,
@@ -319,7 +300,7 @@ pub(super) const RUNTIMES: &[Runtime] = &[
         threads: OF_JAVA,
         witness: "the program, jstack; eu-stack",
     },
-    Runtime {
+    Program {
         name: "OpenJDK -XX:+PreserveFramePointer, perfmap",
         packages: JAVA,
         build: JAVAC,
@@ -330,21 +311,21 @@ pub(super) const RUNTIMES: &[Runtime] = &[
         threads: OF_JAVA,
         witness: "the program, jstack; eu-stack",
     },
-    Runtime {
+    Program {
         name: "Ruby",
         packages: &[("ruby", "runs Ruby")],
         version: "ruby --version",
         start: "exec ruby $LAB/threads.rb",
         ..NATIVE
     },
-    Runtime {
+    Program {
         name: "PHP",
         packages: PHP,
         version: "php --version | head -1",
         start: "exec php $LAB/work.php",
         ..NATIVE
     },
-    Runtime {
+    Program {
         name: "PHP, JIT, opcache.jit_debug",
         packages: PHP,
         version: "php --version | head -1",
@@ -352,7 +333,7 @@ pub(super) const RUNTIMES: &[Runtime] = &[
             -d opcache.jit_debug=0x10 $LAB/work.php",
         ..NATIVE
     },
-    Runtime {
+    Program {
         name: "Erlang",
         packages: ERLANG,
         build: "erlc $LAB/threads.erl",
@@ -361,7 +342,7 @@ pub(super) const RUNTIMES: &[Runtime] = &[
         threads: OF_ERLANG,
         ..NATIVE
     },
-    Runtime {
+    Program {
         name: "Erlang +JPperf true",
         packages: ERLANG,
         build: "erlc $LAB/threads.erl",
@@ -370,7 +351,7 @@ pub(super) const RUNTIMES: &[Runtime] = &[
         threads: OF_ERLANG,
         ..NATIVE
     },
-    Runtime {
+    Program {
         name: "MariaDB",
         packages: &[
             ("mariadb-server-core", "a database"),
@@ -382,7 +363,7 @@ pub(super) const RUNTIMES: &[Runtime] = &[
         witness: "information_schema (PROCESSLIST, INNODB_TRX); eu-stack",
         ..NATIVE
     },
-    Runtime {
+    Program {
         name: "PostgreSQL of Debian",
         packages: &[
             ("postgresql-15", "a database"),
@@ -394,7 +375,7 @@ pub(super) const RUNTIMES: &[Runtime] = &[
         witness: "pg_stat_activity; eu-stack",
         ..NATIVE
     },
-    Runtime {
+    Program {
         name: "PostgreSQL 18 of Maven",
         packages: &[
             ("maven", "fetches a database"),
@@ -412,7 +393,7 @@ pub(super) const RUNTIMES: &[Runtime] = &[
         witness: "pg_stat_activity; eu-stack",
         ..NATIVE
     },
-    Runtime {
+    Program {
         name: "QEMU, thread pool",
         packages: &[("qemu-utils", "a client of QEMU's block layer")],
         build: "truncate -s 256M qemu.raw",
