@@ -292,14 +292,19 @@ impl Modules {
             };
             self.known.insert(start.0, Known { image, key, retry });
         }
+        any |= self.take_foreign_code(mappings, unwinder);
+        Changes { gone, any }
+    }
+
+    /// Tells the unwinder of code that is of no module. Whether that has changed.
+    fn take_foreign_code(&mut self, mappings: &[Mapping], unwinder: &mut Unwinder) -> bool {
         let foreign = self.foreign_code(mappings);
         let is_new = unwinder.set_foreign_code(foreign.iter().cloned());
         if !foreign.is_empty() {
             self.find_registered();
         }
         let pid = self.files.pid;
-        any |= is_new | self.registered.update(pid, &foreign, is_new, unwinder);
-        Changes { gone, any }
+        is_new | self.registered.update(pid, &foreign, is_new, unwinder)
     }
 
     /// Looks for the list of code that the program registers for debuggers, in modules that were not looked at.
