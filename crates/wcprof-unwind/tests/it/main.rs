@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 mod common;
+mod debug_frame;
 mod hostile;
 mod jit;
 mod real_code;
+mod red_zone;
