@@ -107,27 +107,31 @@ pub(crate) fn no_cfi(engine: Engine) {
     assert!(share.is_some_and(is_right), "{screen}");
 }
 
+/// Compile a source of the fixtures with these flags.
+fn compile(source: &str, flags: &[&str], output: &Path) {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/src");
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-O2", "-fno-optimize-sibling-calls", "-pthread"]);
+    gcc.arg(sources.join(source))
+        .args(flags)
+        .arg("-o")
+        .arg(output);
+    assert!(gcc.status().expect("gcc starts").success(), "{gcc:?}");
+}
+
 /// A function of a library is bound by a resolver that sleeps: ld.so keeps its caller's frame in `rbx` meanwhile.
 pub(crate) fn resolver(engine: Engine) {
     let folder = tempfile::tempdir_in(output_folder()).expect("temporary folder");
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/src");
-    let (library, program) = (
-        folder.path().join("libresolver.so"),
-        folder.path().join("binds"),
-    );
-    let compile = |flags: &[&str], source: &str, output: &Path| {
-        let mut gcc = Command::new("gcc");
-        gcc.args(["-O2", "-fno-optimize-sibling-calls", "-pthread"]);
-        gcc.arg(sources.join(source))
-            .args(flags)
-            .arg("-o")
-            .arg(output);
-        assert!(gcc.status().expect("gcc starts").success(), "{gcc:?}");
-    };
-    compile(&["-shared", "-fPIC"], "resolver.c", &library);
+    let program = folder.path().join("binds");
+    let library = folder.path().join("libresolver.so");
+    compile("resolver.c", &["-shared", "-fPIC"], &library);
     let place = folder.path().display();
-    let (of_library, at_run) = (format!("-L{place}"), format!("-Wl,-rpath,{place},-z,lazy"));
-    compile(&[&of_library, "-lresolver", &at_run], "binds.c", &program);
+    let flags = [
+        &format!("-L{place}"),
+        "-lresolver",
+        &format!("-Wl,-rpath,{place},-z,lazy"),
+    ];
+    compile("binds.c", &flags, &program);
     let target = RemoteProcess::start(&program);
     let recording = Attach::new(engine, target.pid()).seconds(1.5).run();
     recording.assert_sound(engine);
@@ -142,6 +146,25 @@ pub(crate) fn resolver(engine: Engine) {
     let whole = thread.chain(&chain);
     assert!(whole.share_of(&thread) > 0.99, "{}", thread.show());
     assert_whole(&thread);
+}
+
+/// Code is in two segments of a program that share a page of its file.
+pub(crate) fn two_segments(engine: Engine) {
+    let folder = tempfile::tempdir_in(output_folder()).expect("temporary folder");
+    let program = folder.path().join("two_segments");
+    let flags = ["-w", "-Wl,-z,noseparate-code,-z,norelro"];
+    compile("two_segments.c", &flags, &program);
+    let target = RemoteProcess::start(&program);
+    let maps = fs::read_to_string(format!("/proc/{}/maps", target.pid())).expect("it lives");
+    let path = program.to_str().expect("the path is text");
+    let code = maps.lines().filter(|line| line.ends_with(path));
+    let code = code.filter(|line| line.split(' ').nth(1).is_some_and(|p| p.contains('x')));
+    assert_eq!(code.count(), 2, "{maps}");
+    let recording = Attach::new(engine, target.pid()).seconds(1.5).run();
+    recording.assert_sound(engine);
+    let thread = recording.folded().thread("t-hot").states(&["[sleep]"]);
+    let whole = thread.chain(&["clone3", "t_hot", "cold_call", "hot_sleep"]);
+    assert!(whole.share_of(&thread) > 0.99, "{}", thread.show());
 }
 
 /// A fiber's stack begins where Boost.Context or the C library begins it.

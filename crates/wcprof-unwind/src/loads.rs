@@ -64,16 +64,16 @@ impl Loads {
     pub fn bias(&self, mapping: &Mapping) -> Option<LoadBias> {
         let FileOffset(offset) = mapping.offset;
         // A page of the file may be mapped twice, at the end of one segment and the start of the
-        // next: the right one has the mapping's permission.
+        // next: the right one has the mapping's permission and, of several, begins in that page.
         let holds = |l: &&Segment| {
             let end = (l.offset + l.file_size).saturating_add(PAGE - 1) & !(PAGE - 1);
             l.file_size > 0 && ((l.offset & !(PAGE - 1))..end).contains(&offset)
         };
-        let mut held = self.0.iter().filter(holds);
-        let segment = held
-            .clone()
-            .find(|l| is_executable(l) == mapping.executable)
-            .or_else(|| held.next())?;
+        let differs = |l: &&Segment| {
+            let begins_there = l.offset & !(PAGE - 1) == offset;
+            (is_executable(l) != mapping.executable, !begins_there)
+        };
+        let segment = self.0.iter().filter(holds).min_by_key(differs)?;
         let svma = segment.address.wrapping_sub(segment.offset);
         let svma = svma.wrapping_add(offset);
         Some(LoadBias(mapping.start.0.wrapping_sub(svma)))
@@ -144,22 +144,25 @@ mod tests {
     #[test]
     fn shared_page() {
         let loads = Loads::check(&[load(4, 0, 0x3010), load(5, 0x1140, 0x5140)]).expect("loads");
-        let bias = |executable, offset| {
-            loads.bias(&Mapping {
-                start: Avma(0x7000),
-                end: Avma(0x9000),
-                readable: true,
-                mutable: false,
-                executable,
-                offset: FileOffset(offset),
-                device: (0, 0),
-                inode: 0,
-                path: "".into(),
-            })
+        let mapping = |executable, offset| Mapping {
+            start: Avma(0x7000),
+            end: Avma(0x9000),
+            readable: true,
+            mutable: false,
+            executable,
+            offset: FileOffset(offset),
+            device: (0, 0),
+            inode: 0,
+            path: "".into(),
         };
+        let bias = |executable, offset| loads.bias(&mapping(executable, offset));
         assert_eq!(bias(true, 0x1000), Some(LoadBias(0x2000)));
         assert_eq!(bias(false, 0x1000), Some(LoadBias(0x2ff0)));
         assert_eq!(bias(true, 0x3000), None);
+        // Two of them may have code, and one may be written to.
+        let both = Loads::check(&[load(5, 0, 0x3000), load(7, 0x1140, 0x5140)]).expect("loads");
+        assert_eq!(both.bias(&mapping(true, 0)), Some(LoadBias(0x4000)));
+        assert_eq!(both.bias(&mapping(true, 0x1000)), Some(LoadBias(0x2000)));
         assert_eq!((loads.base(), loads.end()), (Svma(0x3000), Svma(0x6280)));
     }
 
