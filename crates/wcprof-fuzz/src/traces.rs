@@ -10,8 +10,8 @@ use wcprof_profile::{
     Categories, ProfileBuilder, Rules, Trees, View, cores, cpu_by_category, fleets,
 };
 use wcprof_report::{
-    Answers, HtmlOptions, HtmlPage, MAX_HTML_BYTES, Overview, TextOptions, TextTrees, cores_text,
-    daemons_text, folded, functions, json, markdown, text, uwpmp, waits,
+    Answers, FirstScreen, HtmlOptions, HtmlPage, MAX_HTML_BYTES, Overview, TextOptions, TextTrees,
+    cores_text, daemons_text, folded, functions, json, markdown, text, uwpmp, waits,
 };
 use wcprof_trace::TraceReader;
 use wcprof_trace::model::Tables;
@@ -180,14 +180,15 @@ pub(crate) fn print(builder: ProfileBuilder, tables: &Tables) {
     let text = String::from_utf8(out);
     let is_printable = |c: char| c == '\n' || !c.is_control();
     assert!(text.is_ok_and(|text| text.chars().all(is_printable)));
-    page(&profile, &found);
+    page(&profile, &found, &FirstScreen::new(&screen));
 }
 
 /// A page has the elements of its template, whatever names it shows, and a size.
-fn page(profile: &Profile, hotspots: &Hotspots) {
+fn page(profile: &Profile, hotspots: &Hotspots, first: &FirstScreen) {
     let options = HtmlOptions {
         title: "fuzz",
         hotspots: Some(hotspots),
+        first: Some(first),
         ..HtmlOptions::default()
     };
     let view = View::default();

@@ -56,7 +56,7 @@ pub use folded::folded;
 pub use functions::functions;
 pub use group::group_name;
 pub use headline::{Headline, recorded_by};
-pub use html::{HtmlOptions, HtmlPage, MAX_HTML_BYTES};
+pub use html::{FirstScreen, HtmlOptions, HtmlPage, MAX_HTML_BYTES};
 pub use json::{JSON_VERSION, json};
 pub use locks_html::locks_html;
 pub use markdown::markdown;

@@ -105,6 +105,17 @@ impl Overview<'_> {
         render(&lines, self.width, self.color)
     }
 
+    /// The lines above the pools, not wrapped: what was recorded, what threads do at a time, operations.
+    pub(crate) fn head_texts(&self) -> Vec<String> {
+        let wide = Self {
+            width: Some(usize::MAX / 2),
+            ..Self { ..*self }
+        };
+        let lines = wide.head(&Headline::new(self.profile)).into_iter();
+        let text = |line: Line| line.into_iter().map(|(_, text)| text).collect::<String>();
+        lines.map(text).collect()
+    }
+
     fn columns(&self) -> usize {
         self.width.unwrap_or(DEFAULT_WIDTH).max(2 * INDENT)
     }

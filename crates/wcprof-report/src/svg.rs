@@ -78,7 +78,59 @@ pub fn svg(
     if wanted.from_top {
         options.direction = Drawn::Inverted;
     }
-    from_lines(&mut options, lines.iter().map(String::as_str), out)
+    let mut drawn = Vec::new();
+    from_lines(&mut options, lines.iter().map(String::as_str), &mut drawn)?;
+    let mut states = [0_u64; State::ALL.len()];
+    for group in &trees.groups {
+        for (sum, ns) in states.iter_mut().zip(&group.states) {
+            *sum = sum.saturating_add(*ns);
+        }
+    }
+    let seen = State::ALL
+        .into_iter()
+        .filter(|state| view.shows(*state) && states[*state as usize] > 0);
+    out.write_all(with_legend(&String::from_utf8_lossy(&drawn), seen).as_bytes())
+}
+
+/// The color of what a search finds: text on it is readable, and no state has it.
+const FOUND: &str = "#00e5ff";
+/// Height of the legend, pixels.
+const LEGEND: u64 = 24;
+/// Pixels of a square of color, and of a letter.
+const SQUARE: usize = 12;
+const LETTER: usize = 7;
+
+/// A drawing with a line below it that says which color is which state. One that does not begin as inferno's stays as it is.
+fn with_legend(svg: &str, states: impl Iterator<Item = State>) -> String {
+    let higher = || {
+        let (before, rest) = svg.split_once(" height=\"")?;
+        let (height, rest) = rest.split_once('"')?;
+        let height: u64 = height.parse().ok()?;
+        let new = height.checked_add(LEGEND)?;
+        let old_box = format!(" {height}\"");
+        let (view, rest) = rest.split_once(&old_box)?;
+        let (body, _) = rest.rsplit_once("</svg>")?;
+        Some((
+            format!("{before} height=\"{new}\"{view} {new}\"{body}"),
+            height,
+        ))
+    };
+    let Some((mut out, top)) = higher() else {
+        return svg.to_owned();
+    };
+    out += "<g id=\"legend\" font-family=\"monospace\" font-size=\"12\">";
+    out += &format!("<rect x=\"0\" y=\"{top}\" width=\"100%\" height=\"{LEGEND}\" fill=\"#fff\"/>");
+    let mut left = 10;
+    for state in states {
+        let (name, color) = (state.name(), TINTS[state as usize]);
+        let (at, text, base) = (top + 4, left + SQUARE + 4, top + 14);
+        out += &format!(
+            "<rect x=\"{left}\" y=\"{at}\" width=\"{SQUARE}\" height=\"{SQUARE}\" fill=\"#{color:06x}\" stroke=\"#888\"/>\
+             <text x=\"{text}\" y=\"{base}\">{name}</text>"
+        );
+        left = text + name.len() * LETTER + 16;
+    }
+    out + "</g></svg>\n"
 }
 
 /// The color of each frame, by its name.
@@ -127,6 +179,9 @@ pub(crate) fn options<'a>(title: &str, subtitle: &str, unit: &str) -> Options<'a
     // The same name has the same color in every graph, and the same input the same bytes.
     options.hash = true;
     options.min_width = 0.05;
+    if let Ok(color) = FOUND.parse() {
+        options.search_color = color;
+    }
     options.text_truncate_direction = TextTruncateDirection::Right;
     options
 }

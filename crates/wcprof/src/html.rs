@@ -8,12 +8,13 @@ use anyhow::Context;
 use wcprof_findings::Hotspots;
 use wcprof_profile::model::Profile;
 use wcprof_profile::{Cores, Rules, View, keep_threads};
-use wcprof_report::{HtmlOptions, HtmlPage};
+use wcprof_report::{FirstScreen, HtmlOptions, HtmlPage, Overview};
+use wcprof_trace::model::Tables;
 
 use crate::args::ReportArgs;
 use crate::failure::Failure;
 use crate::open::{Spans, hotspot_rules};
-use crate::views::{found, title};
+use crate::views::{answers_of, found, title};
 
 /// Refuses to fill a terminal with a page.
 pub(crate) fn check(args: &ReportArgs) -> Result<(), Failure> {
@@ -24,13 +25,14 @@ pub(crate) fn check(args: &ReportArgs) -> Result<(), Failure> {
     Err(Failure::usage(error).hint("use -o page.html"))
 }
 
-/// What the rules find in the threads and the time that the flags choose. `profile` has full names
-/// and no kernel functions: that is what rules are written for.
+/// What the rules find in the threads and the time that the flags choose, and what the first screen says of them. `profile`
+/// has full names and no kernel functions: that is what rules are written for.
 pub(crate) fn findings(
     profile: &Profile,
+    tables: &Tables,
     rules: &Rules,
     args: &ReportArgs,
-) -> Result<Hotspots, Failure> {
+) -> Result<(Hotspots, FirstScreen), Failure> {
     let hotspot_rules = hotspot_rules(&args.analysis.rules)?;
     let part = &args.part;
     let is_part = [&part.threads, &part.pools, &part.processes, &part.cgroups]
@@ -41,7 +43,16 @@ pub(crate) fn findings(
         keep_threads(profile.to_mut(), &part.thread_filter()?);
     }
     let categories = rules.categories().map_err(Failure::usage)?;
-    Ok(found(&profile, &hotspot_rules, &categories))
+    let found = found(&profile, &hotspot_rules, &categories);
+    let answers = answers_of(&profile, tables, &found, &categories);
+    let screen = Overview {
+        profile: &profile,
+        answers: &answers,
+        width: None,
+        color: false,
+    };
+    let first = FirstScreen::new(&screen);
+    Ok((found, first))
 }
 
 /// Writes the page.
@@ -50,13 +61,14 @@ pub(crate) fn write(
     spans: &Spans,
     args: &ReportArgs,
     view: &View,
-    hotspots: &Hotspots,
+    found: Option<&(Hotspots, FirstScreen)>,
     cores: Option<&Cores>,
 ) -> Result<(), Failure> {
     let (title, flags) = (title(profile), flags(args));
     let options = HtmlOptions {
         title: &title,
-        hotspots: Some(hotspots),
+        hotspots: found.map(|(hotspots, _)| hotspots),
+        first: found.map(|(_, first)| first),
         cores,
         flags: &flags,
     };

@@ -5,7 +5,6 @@ use std::mem::ManuallyDrop;
 
 use anyhow::Context;
 use wcprof_export::{CsvWriter, Timeline, firefox, pprof, speedscope};
-use wcprof_findings::Hotspots;
 use wcprof_profile::model::{Detail, Profile, State};
 use wcprof_profile::{Cores, Direction, GroupBy, Relation, Trees, View, keep_threads};
 use wcprof_report::{
@@ -61,8 +60,8 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
         (args.trees.kernel && has_answers(format)).then(|| opened.profile(&symbols, &rules, false));
     let for_rules = without_kernel.as_ref().unwrap_or(&profile);
     let findings = match format {
-        FormatArg::Html => html::findings(for_rules, &rules, args)?,
-        _ => Hotspots::default(),
+        FormatArg::Html => Some(html::findings(for_rules, &opened.tables, &rules, args)?),
+        _ => None,
     };
     let cores = match has_answers(format) {
         true => cores_of(for_rules, &args.analysis.rules, args.ops)?,
@@ -94,7 +93,9 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
         }
         FormatArg::Csv => csv(&profile, &spans, args, &view)?,
         FormatArg::Parquet => parquet::write(&profile, &spans, args, &view, &rules)?,
-        FormatArg::Html => html::write(&profile, &spans, args, &view, &findings, cores)?,
+        FormatArg::Html => {
+            html::write(&profile, &spans, args, &view, findings.as_ref(), cores)?;
+        }
         _ => {
             let mut out = Vec::new();
             let rendered = render(&profile, &spans, args, &view, cores, &mut out);

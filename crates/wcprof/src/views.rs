@@ -30,6 +30,16 @@ pub(crate) fn answers(
     categories: &Categories,
 ) -> Answers {
     let found = found(profile, hotspot_rules, categories);
+    answers_of(profile, tables, &found, categories)
+}
+
+/// The same, where it is known what rules find.
+pub(crate) fn answers_of(
+    profile: &Profile,
+    tables: &Tables,
+    found: &Hotspots,
+    categories: &Categories,
+) -> Answers {
     let settings = settings::findings_of(tables);
     Answers {
         categories: cpu_by_category(profile, categories),

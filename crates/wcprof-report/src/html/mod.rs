@@ -5,6 +5,7 @@
 //! says what it shows and why nothing that a target names can run in it ([`page`]).
 
 mod document;
+mod first;
 mod map;
 mod nodes;
 mod page;
@@ -23,6 +24,7 @@ use wcprof_profile::model::{Profile, State};
 use wcprof_profile::{Cores, Direction, Group, GroupBy, GroupKey, RowSpan, Trees, View};
 use wcprof_text::{count, duration};
 
+pub use first::FirstScreen;
 use map::{StateMap, StateRuns};
 use nodes::{NodesOut, columns, label_columns, micros};
 use strings::Strings;
@@ -51,6 +53,8 @@ pub struct HtmlOptions<'a> {
     pub title: &'a str,
     /// What the rules found.
     pub hotspots: Option<&'a Hotspots>,
+    /// What the first screen of the terminal says.
+    pub first: Option<&'a FirstScreen>,
     /// Cores by class of process.
     pub cores: Option<&'a Cores>,
     /// The flags that chose what is shown, as typed.
@@ -65,6 +69,8 @@ struct Document {
     /// Names of states by number, and of what the view leaves out.
     states: Vec<&'static str>,
     headline: Value,
+    /// What the first screen of the terminal says.
+    first: Option<FirstScreen>,
     view: Value,
     cores: Option<Value>,
     findings: Vec<Value>,
@@ -191,7 +197,8 @@ impl<'a> HtmlPage<'a> {
     /// Headline and findings for readers without scripts.
     fn plain(&self, headline: &Headline<'_>) -> String {
         const MOST: usize = 60_000;
-        let mut text = headline.text();
+        let first = self.options.first.map(|first| first.text.clone());
+        let mut text = first.unwrap_or_else(|| headline.text());
         text.push('\n');
         if let Some(hotspots) = self.options.hotspots {
             text += &render_text(self.profile, hotspots, PLAIN_COLUMNS, Detail::Full);
@@ -240,6 +247,7 @@ impl<'a> HtmlPage<'a> {
             version: 1,
             states: state_names.chain(["left out by the filters"]).collect(),
             headline: document::headline(headline, self.options.title, &mut strings),
+            first: self.options.first.map(|first| first.cleaned(&mut strings)),
             view: document::view(self.view, self.options.flags, &mut strings),
             cores: cores.map(|cores| document::cores(cores, &mut strings)),
             findings,

@@ -18,6 +18,7 @@ const SCRIPT: &str = concat!(
     "'use strict';\n",
     include_str!("assets/base.js"),
     include_str!("assets/data.js"),
+    include_str!("assets/first.js"),
     include_str!("assets/summary.js"),
     include_str!("assets/findings.js"),
     include_str!("assets/pools.js"),

@@ -172,6 +172,7 @@ fn golden() {
     let options = HtmlOptions {
         title: "ceph-osd (pid 100)",
         hotspots: Some(&found),
+        first: None,
         cores: None,
         flags: &flags,
     };
@@ -216,6 +217,7 @@ fn hostile_names() {
         let options = HtmlOptions {
             title: names[7],
             hotspots: Some(&found),
+            first: None,
             cores: None,
             flags: &flags,
         };

@@ -11,12 +11,12 @@ function prose(long) {
   return parts.map((part, i) => i % 2 && i < parts.length - 1 ? el('code', {}, part) : i % 2 ? '`' + part : part);
 }
 
-// Pools and share of a finding: `tp_osd_tp 6.1 %, 9.81 s`.
+// Pools and time of a finding: `tp_osd_tp 9.81 s`; shares are with what they are of.
 function place(f) {
   const pools = f.pools.map(text);
   const shown = pools.slice(0, 4).join(', ') + (pools.length > 4 ? ` and ${pools.length - 4} more` : '');
   return (DATA.headline.n_processes > 1 ? `${text(f.process)}: ${shown}` : shown)
-    + (f.wall_us > 0 ? ` ${percent(f.matched_us, f.wall_us)}, ${time(f.matched_us)}` : '');
+    + (f.matched_us > 0 ? ` ${time(f.matched_us)}` : '');
 }
 
 // What shows a finding.

@@ -4,6 +4,21 @@ function fact(name, value, props) {
   return el('div', props, el('dt', {}, name), el('dd', { class: 'plain' }, value));
 }
 
+// The states with their colors; a click shows the time in one alone.
+function legend() {
+  const h = DATA.headline, whole = sum(h.states_us);
+  const box = el('div', { class: 'legend', id: 'legend' });
+  for (const state of ORDER.filter(s => h.states_us[s] > 0)) {
+    const dot = el('i');
+    dot.style.background = color(state);
+    // Hidden time is in no graph.
+    const isHidden = isIdle(state) && !DATA.view.idle;
+    box.append(el('button', { 'data-state': state, 'aria-pressed': 'false', disabled: isHidden, title: isHidden ? 'hidden; wcprof report --idle show' : 'show this state alone', onclick: () => App.toggleState(state) }, dot,
+      `${DATA.states[state]} ${percent(h.states_us[state], whole)} `, el('span', { class: 'dim' }, time(h.states_us[state]))));
+  }
+  return box;
+}
+
 function summary() {
   const h = DATA.headline;
   const more = h.n_processes - Math.min(3, h.processes.length);
@@ -21,23 +36,14 @@ function summary() {
     h.host && fact('host', h.host + (h.n_cpus ? `, ${count(h.n_cpus, 'CPU')}` : '') + (h.kernel ? `, Linux ${h.kernel}` : '')),
     started && fact('begun', started));
   const idle = idleOf(h.states_us), busy = whole - idle;
-  const legend = el('div', { class: 'legend', id: 'legend' });
-  for (const state of ORDER.filter(s => h.states_us[s] > 0)) {
-    const dot = el('i');
-    dot.style.background = color(state);
-    // Hidden time is in no graph.
-    const isHidden = isIdle(state) && !DATA.view.idle;
-    legend.append(el('button', { 'data-state': state, 'aria-pressed': 'false', disabled: isHidden, title: isHidden ? 'hidden; wcprof report --idle show' : 'show this state alone', onclick: () => App.toggleState(state) }, dot,
-      `${DATA.states[state]} ${percent(h.states_us[state], whole)} `, el('span', { class: 'dim' }, time(h.states_us[state]))));
-  }
   const missing = [`${grouped(h.n_torn)} torn`, `${grouped(h.n_late)} late`, `${grouped(h.n_lost)} lost`,
     `${grouped(h.n_truncated)} truncated` + (h.truncated.length ? ` (${h.truncated.map(([why, n]) => `${why} ${grouped(n)}`).join(', ')})` : ''),
     `unresolved frames ${percent(h.n_unresolved, h.n_frames)}`].join(', ');
   const own = h.own_cpu_us > 0 && h.duration_us > 0
     ? `wcprof itself: ${time(h.own_cpu_us)} CPU (${percent(h.own_cpu_us, h.duration_us)} of one core)` : null;
   return el('section', { id: 'top', 'aria-label': 'headline' },
-    el('h1', { class: 'plain' }, h.title), facts,
-    mixBar(h.states_us), legend, idle > 0 && busy > 0 && [mixBar(h.states_us.map((us, s) => isIdle(s) ? 0 : us)),
+    DATA.first ? el('h2', {}, 'Recording') : el('h1', { class: 'plain' }, h.title), facts,
+    mixBar(h.states_us), idle > 0 && busy > 0 && [mixBar(h.states_us.map((us, s) => isIdle(s) ? 0 : us)),
       el('p', { class: 'dim' }, `the ${time(busy)} that are not idle: ${mixText(h.states_us.map((us, s) => isIdle(s) ? 0 : us))}`)],
     el('p', { class: 'dim' }, `missing: ${missing}. `, own),
     h.cut && el('p', { class: 'note warn' }, `the recording was cut short: ${h.cut}`),
@@ -93,7 +99,7 @@ function footer() {
   const notes = DATA.omitted;
   return el('section', { id: 'about', 'aria-label': 'about this page' }, el('h2', {}, 'About this page'),
     notes.length > 0 && el('ul', {}, notes.map(note => el('li', {}, note))),
-    el('p', { class: 'prose dim' }, 'Weights are wall-clock time of threads. Percentages are of the time of the chosen threads, idle time included, unless they say otherwise; ',
+    el('p', { class: 'prose dim' }, 'Weights are wall-clock time of threads. Percentages of graphs and trees are of the time that they show; ',
       '\u00b1 is half of the 95 % confidence interval. ',
       DATA.view.idle ? '' : 'Idle time is hidden in graphs and trees. ',
       DATA.view.min_percent > 0 ? `Branches below ${DATA.view.min_percent} % of their group's shown time are merged. ` : '',

@@ -25,7 +25,7 @@ const treeView = {
     this.rows = [];
     const roots = groups.flatMap(g => tree.roots(g)).sort((a, b) => tree.us[b] - tree.us[a]);
     const box = byId('tree');
-    box.replaceChildren(el('div', { class: 'row head', 'aria-hidden': 'true' }, el('span', { class: 'num shown' }, '% of shown'), el('span', { class: 'num pct' }, '% of all \u00b1'), el('span', { class: 'num time' }, 'total'),
+    box.replaceChildren(el('div', { class: 'row head', 'aria-hidden': 'true' }, el('span', { class: 'num shown' }, '% of shown \u00b1'), el('span', { class: 'num time' }, 'total'),
       el('span', { class: 'num own' }, this.inverted ? '' : 'self'), el('span', { class: 'mix' }), el('span', { class: 'label' }, this.inverted || AROUND?.[1] ? 'function, callers below it' : 'function, callees below it')));
     this.put(roots, null, 0, null, FIRST_ROWS);
     for (const row of this.rows) row.el.tabIndex = row === this.rows[0] ? 0 : -1;
@@ -54,7 +54,7 @@ const treeView = {
     if (row.rest) {
       const more = el('span', { class: 'more' }, `${grouped(row.rest.length)} more, ${time(sum(row.rest.map(n => tree.us[n])))}`);
       more.style.paddingLeft = `${row.indent * INDENT_PX + 15}px`;
-      return el('div', { class: 'row', role: 'treeitem', tabindex: '-1', 'aria-level': row.depth }, el('span', { class: 'num shown' }), el('span', { class: 'num pct' }), el('span', { class: 'num time' }),
+      return el('div', { class: 'row', role: 'treeitem', tabindex: '-1', 'aria-level': row.depth }, el('span', { class: 'num shown' }), el('span', { class: 'num time' }),
         el('span', { class: 'num own' }), el('span', { class: 'mix' }), el('span', { class: 'label' }, more));
     }
     const { node } = row;
@@ -65,9 +65,8 @@ const treeView = {
     const name = el('span', { class: 'label' }, twist, el('span', { class: 'name' }, names), label.module && el('span', { class: 'module plain' }, label.module));
     name.style.paddingLeft = `${row.indent * INDENT_PX}px`;
     return el('div', { class: isHit ? 'row hit' : 'row', role: 'treeitem', tabindex: '-1', 'aria-level': row.depth,
-      'aria-expanded': leaf ? null : 'false', 'aria-label': `${label.name}, ${percent(tree.us[node], of.observed, 2)}, ${time(tree.us[node])}` },
-      el('span', { class: 'num shown' }, percent(tree.us[node], of.shown_us)),
-      el('span', { class: 'num pct' }, percent(tree.us[node], of.observed, 2) + (half === null ? '' : ` \u00b1${share(half, of.observed).toFixed(2)}`)),
+      'aria-expanded': leaf ? null : 'false', 'aria-label': `${label.name}, ${percent(tree.us[node], of.shown_us)}, ${time(tree.us[node])}` },
+      el('span', { class: 'num shown' }, percent(tree.us[node], of.shown_us), half === null ? '' : el('span', { class: 'dim' }, ` \u00b1${share(half, of.shown_us).toFixed(1)}`)),
       el('span', { class: 'num time' }, time(tree.us[node])), el('span', { class: 'num own' }, !this.inverted && tree.own[node] > 0 ? time(tree.own[node]) : ''),
       mixBar(tree.mix(node)), name);
   },
@@ -187,7 +186,7 @@ function treeSection() {
     const names = row.chain.slice(0, MOST_NAMES).map(i => el('span', { class: 'name' }, tree.labelOf(i).name));
     tip.show(event.clientX, event.clientY, names, row.chain.length > MOST_NAMES && `and ${row.chain.length - MOST_NAMES} more`,
       label.module ? el('span', { class: 'dim plain' }, label.module, label.kind === 'u' ? ', no name' : '') : '',
-      el('div', {}, `${time(tree.us[row.node])}${half === null ? '' : ` \u00b1 ${time(half)}`}, ${percent(tree.us[row.node], of.observed, 2)} of ${of.name}${tree.chosen === null ? `, ${count(tree.samples[row.node], 'sample')}` : ''}`),
+      el('div', {}, `${time(tree.us[row.node])}${half === null ? '' : ` \u00b1 ${time(half)}`}, ${percent(tree.us[row.node], of.shown_us)} of what is shown of ${of.name}${tree.chosen === null ? `, ${count(tree.samples[row.node], 'sample')}` : ''}`),
       mixTable(tree.mix(row.node)));
   });
   box.addEventListener('mouseleave', () => tip.hide());
