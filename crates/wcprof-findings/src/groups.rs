@@ -10,10 +10,14 @@ use crate::finding::{Basis, Finding, TimeShare};
 pub(crate) const MANY: usize = 3;
 
 /// The processes of findings, the first one's first.
-pub(crate) fn processes<'f>(group: &[&'f Finding]) -> Vec<(Pid, &'f str)> {
+pub(crate) fn processes<'f>(profile: &'f Profile, group: &[&'f Finding]) -> Vec<(Pid, &'f str)> {
     let mut subjects: Vec<(Pid, &str)> = Vec::new();
     for finding in group {
-        let subject = (finding.pid, finding.process.as_str());
+        // The profile's title tells OSDs of several clusters apart.
+        let title = finding
+            .program(profile)
+            .map_or(&finding.process, |p| &p.title);
+        let subject = (finding.pid, title.as_str());
         if !subjects.contains(&subject) {
             subjects.push(subject);
         }
@@ -46,7 +50,7 @@ pub(crate) fn sum_text(findings: &[&Finding]) -> String {
 
 /// `8 of 15 postgres processes`, where findings are of many processes of one program.
 pub(crate) fn many_of_one(profile: &Profile, group: &[&Finding]) -> Option<String> {
-    let n = processes(group).len();
+    let n = processes(profile, group).len();
     let class = &group.first()?.program(profile)?.class;
     let is_one = |finding: &&Finding| finding.program(profile).is_some_and(|p| p.class == *class);
     if n < MANY || !group.iter().all(is_one) {

@@ -135,7 +135,7 @@ fn why(profile: &Profile, group: &[&Finding]) -> String {
     let is_timed = |f: &&&Finding| of_rule(f) && matches!(f.basis, Basis::Time(_));
     let timed: Vec<&Finding> = group.iter().filter(is_timed).copied().collect();
     match &first.basis {
-        Basis::Time(_) if processes(&timed).len() >= MANY => {
+        Basis::Time(_) if processes(profile, &timed).len() >= MANY => {
             format!("{prefix}{title}: {}", sum_text(&timed))
         }
         Basis::Time(share) => {
@@ -162,7 +162,7 @@ fn subjects(profile: &Profile, group: &[&Finding]) -> String {
     if let Some(many) = many_of_one(profile, group) {
         return many;
     }
-    let subjects = processes(group);
+    let subjects = processes(profile, group);
     let name = |(pid, title): &(Pid, &str)| {
         let like = profile.processes.iter().filter(|one| one.title == *title);
         match like.count() {

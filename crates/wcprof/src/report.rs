@@ -59,10 +59,8 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
     let without_kernel =
         (args.trees.kernel && has_answers(format)).then(|| opened.profile(&symbols, &rules, false));
     let for_rules = without_kernel.as_ref().unwrap_or(&profile);
-    let findings = match format {
-        FormatArg::Html => Some(html::findings(for_rules, &opened.tables, &rules, args)?),
-        _ => None,
-    };
+    let findings = || html::findings(for_rules, &opened.tables, &rules, args);
+    let findings = (format == FormatArg::Html).then(findings).transpose()?;
     let cores = match has_answers(format) {
         true => cores_of(for_rules, &args.analysis.rules, args.ops)?,
         false => None,
