@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use wcprof_profile::model::{Profile, State};
+use wcprof_profile::model::{Profile, ProfileProcess, State};
 use wcprof_profile::{Cores, Group, Label, Relation, Trees, View, vm_exits};
 use wcprof_text::printable_json;
 
@@ -32,6 +32,7 @@ pub fn json(
         version: JSON_VERSION,
         headline: headline(profile),
         cores,
+        counters: counters(profile),
         view: view_fields(profile, view),
         groups: groups.collect(),
     };
@@ -45,6 +46,8 @@ struct Document<'a> {
     headline: Value,
     #[serde(skip_serializing_if = "Option::is_none")]
     cores: Option<&'a Cores>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    counters: Vec<Value>,
     view: Value,
     groups: Vec<GroupOut>,
 }
@@ -76,6 +79,30 @@ struct NodeOut {
     self_ns: u64,
     n_samples: u64,
     states_ns: States,
+}
+
+/// What processes counted of their own work: all counters that the recording keeps, BlueStore's latencies, too.
+fn counters(profile: &Profile) -> Vec<Value> {
+    let counting = profile.processes.iter();
+    let counting = counting.filter(|process| !process.counters.grown.is_empty());
+    let of = |process: &ProfileProcess| {
+        let grown = process.counters.grown.iter().map(|(name, value)| {
+            let mean_us = match value.count {
+                0 => None,
+                _ if value.time_ns == 0 => None,
+                n => Some(value.time_ns as f64 / n as f64 / 1e3),
+            };
+            (name, json!({"n": value.count, "mean_us": mean_us}))
+        });
+        json!({
+            "process": process.title,
+            "pid": process.pid,
+            "host": process.host,
+            "covered_ns": process.counters.covered_ns,
+            "counters": grown.collect::<BTreeMap<_, _>>(),
+        })
+    };
+    counting.map(of).collect()
 }
 
 fn headline(profile: &Profile) -> Value {

@@ -303,6 +303,9 @@ pub struct BlockDevice {
     pub members: Vec<String>,
     /// Its `queue/rotational`.
     pub rotational: Option<bool>,
+    /// Its `device/model`; virtual disks have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
     /// Its `queue/scheduler`, as text (`[none] mq-deadline`).
     pub scheduler: Option<String>,
     /// NUMA node of the hardware; negative: none.

@@ -1,6 +1,7 @@
 //! Ceph: encryption of the messenger, the AES code it gets, OSD threads.
 
 use wcprof_types::option_value;
+use wcprof_types::snapshot::BlockDevice;
 
 use super::kind::Kind;
 use super::storage::leaves;
@@ -175,6 +176,22 @@ fn hides_aes(mask: &str) -> bool {
     }
 }
 
+/// Words in the models of flash drives.
+const FLASH_MODELS: [&str; 4] = ["SSD", "NVME", "FLASH", "OPTANE"];
+
+/// Whether a disk is flash: it says that it does not rotate, or it says that it does, as behind some controllers, and its
+/// name or model says what it is.
+fn is_flash(disk: &BlockDevice) -> bool {
+    let model = disk
+        .model
+        .as_deref()
+        .unwrap_or_default()
+        .to_ascii_uppercase();
+    let is_named =
+        disk.name.starts_with("nvme") || FLASH_MODELS.iter().any(|word| model.contains(word));
+    disk.rotational == Some(false) || (disk.rotational == Some(true) && is_named)
+}
+
 fn osd_threads(out: &mut Out<'_>) {
     let process = &out.snapshot.process;
     let names = || process.threads.iter().map(|t| t.comm.as_str());
@@ -194,13 +211,19 @@ fn osd_threads(out: &mut Out<'_>) {
     });
     let options: Vec<String> = options.collect();
     match disk {
-        Some(disk) if (1..=HDD_THREADS).contains(&n) && disk.rotational == Some(false) => {
+        Some(disk) if (1..=HDD_THREADS).contains(&n) && is_flash(disk) => {
             let task = format!("/proc/{}/task", process.pid);
-            let queue = format!("/sys/block/{}/queue/rotational", disk.name);
-            let mut found = vec![
-                setting("threads tp_osd_tp", n.to_string(), task),
-                setting(format!("{} rotational", disk.name), "0", queue),
-            ];
+            let mut found = vec![setting("threads tp_osd_tp", n.to_string(), task)];
+            let queue = |file: &str| format!("/sys/block/{}/{file}", disk.name);
+            if let Some(rotational) = disk.rotational {
+                let value = u8::from(rotational).to_string();
+                let label = format!("{} rotational", disk.name);
+                found.push(setting(label, value, queue("queue/rotational")));
+            }
+            if let Some(model) = &disk.model {
+                let label = format!("{} model", disk.name);
+                found.push(setting(label, model.as_str(), queue("device/model")));
+            }
             found.extend(options.iter().map(|text| setting("set", text, "")));
             out.found(ID_OSD_THREADS, found);
         }
@@ -216,6 +239,23 @@ fn osd_threads(out: &mut Out<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Check flash that says so, flash behind a controller that says that it rotates, a hard disk, and a virtual one.
+    #[test]
+    fn flash() {
+        let disk = |name: &str, rotational, model: &str| BlockDevice {
+            name: name.to_owned(),
+            rotational,
+            model: Some(model.to_owned()).filter(|model| !model.is_empty()),
+            ..BlockDevice::default()
+        };
+        assert!(is_flash(&disk("sda", Some(false), "")));
+        assert!(is_flash(&disk("sdb", Some(true), "Intel SSDSC2KB96")));
+        assert!(is_flash(&disk("nvme0n1", Some(true), "")));
+        assert!(!is_flash(&disk("sda", Some(true), "ST4000NM0023")));
+        assert!(!is_flash(&disk("vda", Some(true), "")));
+        assert!(!is_flash(&disk("sda", None, "SSD")));
+    }
 
     /// Check masks of OPENSSL_ia32cap.
     #[test]

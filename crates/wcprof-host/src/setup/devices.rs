@@ -39,6 +39,7 @@ fn add(tree: &Tree, name: &str, depth: usize, devices: &mut Vec<BlockDevice>) {
         rotational: tree
             .number(&format!("{folder}/queue/rotational"))
             .map(|r: u8| r != 0),
+        model: tree.text(&format!("{folder}/device/model")),
         scheduler: tree.text(&format!("{folder}/queue/scheduler")),
         numa_node: numa_node(tree, &folder),
         irqs: irqs(tree, &folder),
