@@ -62,16 +62,22 @@ pub(crate) fn cpu_of_rows<'p>(
         above.clear();
         above.extend(callers.filter(others));
         let asks = match is_worker {
-            true => above.first(),
-            false => own
-                .from_own(&above)
-                .first()
-                .filter(|f| own.is_of_program(**f)),
+            true => above.first().copied(),
+            false => {
+                let own_of = |of: &[FunctionId]| own.from_own(of).first().copied();
+                let says = |f: &FunctionId| own.says_what(*f);
+                let all = || frames.iter().rev().copied().collect::<Vec<_>>();
+                // Else one that does the same kind of work says more than what only passes a call on.
+                let found = own_of(&above).filter(says);
+                let found = found.or_else(|| own_of(&all()).filter(says));
+                let found = found.or_else(|| own_of(&above));
+                found.filter(|f| own.is_of_program(*f))
+            }
         };
         let sum = sums.entry(category).or_default();
         sum.weight = sum.weight.saturating_add(row.weight);
         sum.n_samples = sum.n_samples.saturating_add(row.n_samples);
-        if let Some(&caller) = asks {
+        if let Some(caller) = asks {
             let of_caller = sum.callers.entry(caller).or_default();
             *of_caller = of_caller.saturating_add(row.weight);
         }

@@ -94,6 +94,11 @@ impl OwnFunctions {
         kind.copied().unwrap_or(Kind::Runtime)
     }
 
+    /// Whether a function says what is done.
+    pub(crate) fn says_what(&self, function: FunctionId) -> bool {
+        self.kind(function) == Kind::Named
+    }
+
     /// Whether a function is the program's own.
     pub(crate) fn is_of_program(&self, function: FunctionId) -> bool {
         self.kind(function) != Kind::Runtime

@@ -35,6 +35,21 @@ pub(super) fn render(health: &Health) -> String {
     out
 }
 
+/// Servers of debuginfod: the federated one, and those of two distributions.
+const SERVERS: &str =
+    "https://debuginfod.elfutils.org, debuginfod.debian.net or debuginfod.ubuntu.com";
+
+/// Where a package comes from that the usual lists of packages do not have.
+fn repository(package: &str) -> &'static str {
+    match package {
+        name if name.ends_with("-dbgsym") => {
+            " (of the repository debian-debug: `deb http://deb.debian.org/debian-debug CODENAME-debug main`; of Ubuntu: ddebs.ubuntu.com)"
+        }
+        name if name.contains("-debuginfo") => " (`dnf debuginfo-install`)",
+        _ => "",
+    }
+}
+
 fn details(module: &ModuleHealth) -> String {
     let mut parts = vec![match &module.report.build_id {
         Some(id) => format!("build-id {id}"),
@@ -53,8 +68,8 @@ fn details(module: &ModuleHealth) -> String {
         parts.push(format!("missing {}", missing.join(", ")));
     }
     let package = module.supply.package.iter();
-    let package = package.map(|name| format!("package {name}"));
-    let server = debuginfod.map(|path| format!("debuginfod {path}"));
+    let package = package.map(|name| format!("package {name}{}", repository(name)));
+    let server = debuginfod.map(|path| format!("debuginfod {path} (of {SERVERS})"));
     let suppliers: Vec<String> = package.chain(server).collect();
     if !suppliers.is_empty() {
         parts.push(format!("supplied by {}", suppliers.join(" or ")));

@@ -10,7 +10,7 @@ function firstScreen() {
   const kinds = f.kinds.map(([pct, name, by]) => el('tr', {}, el('td', { class: 'num' }, `${pct.toFixed(1)} %`), el('td', { class: 'plain' }, name), el('td', { class: 'name', title: by }, by)));
   if (nOthers > 0) kinds.push(el('tr', {}, el('td', { class: 'num' }, `${rest.toFixed(1)} %`), el('td', { class: 'dim' }, count(nOthers, 'other kind')), el('td')));
   const dot = state => { const i = el('i', { class: 'dot' }); i.style.background = color(state); return i; };
-  const waits = f.waits.map(w => el('tr', {}, el('td', { class: 'num' }, time(w.us)), el('td', { class: 'plain' }, dot(w.state), w.text), el('td', { class: 'name', title: w.place }, w.place), el('td', { class: 'plain' }, w.holder)));
+  const waits = f.waits.map(w => el('tr', {}, el('td', { class: 'num' }, time(w.us)), el('td', { class: 'plain state' }, dot(w.state), w.text), el('td', { class: 'name', title: w.place }, w.place), el('td', { class: 'plain' }, w.holder)));
   if (f.n_more_waits > 0) waits.push(el('tr', {}, el('td'), el('td', { class: 'dim' }, count(f.n_more_waits, 'more place')), el('td'), el('td')));
   const most = Math.max(1e-9, ...f.pools.map(([, , columns]) => sum(columns)));
   const bar = columns => {
