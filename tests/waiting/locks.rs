@@ -52,7 +52,7 @@ pub(crate) fn two_processes(engine: Engine) {
     let sites = report.0["sites"].as_array().expect("a list");
     for pid in pids {
         let of_pid = Report(serde_json::json!({
-            "sites": sites.iter().filter(|s| s["pid"] == pid).collect::<Vec<_>>()
+            "sites": sites.iter().filter(|s| s["pids"][0] == pid).collect::<Vec<_>>()
         }));
         let site = of_pid.site("want_std");
         let hold = &site["held_by"][0];
@@ -183,7 +183,7 @@ struct Report(Value);
 
 impl Report {
     fn of(recording: &Recording) -> Self {
-        let json = locks(recording, &["--json"]);
+        let json = locks(recording, &["--json", "--by", "process"]);
         Self(serde_json::from_str(&json).expect("JSON"))
     }
 
