@@ -326,7 +326,7 @@ fn others_text(others: &OtherProcesses) -> String {
     let all = others.n_read.saturating_add(others.n_unread);
     let mut text = match others.n_unread {
         0 => String::new(),
-        n => format!("; {n} of {} not read", count(all as usize, "other process")),
+        n => format!("; {n} of {all} other processes were not read"),
     };
     if others.are_hidden {
         text += "; processes of other users are hidden from wcprof (hidepid)";
@@ -407,5 +407,30 @@ pub fn recorded_by(engine: &str) -> Cow<'_, str> {
     match engine.starts_with("imported ") {
         true => engine.into(),
         false => format!("engine {engine}").into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check what is said of processes that were not read, and that nothing is where all were.
+    #[test]
+    fn other_processes() {
+        let text = |n_read, n_unread, are_hidden| {
+            others_text(&OtherProcesses {
+                n_read,
+                n_unread,
+                are_hidden,
+                ..OtherProcesses::default()
+            })
+        };
+        assert_eq!(text(4, 0, false), "");
+        assert_eq!(
+            text(4, 95, false),
+            "; 95 of 99 other processes were not read"
+        );
+        let hidden = text(4, 0, true);
+        assert!(hidden.contains("hidden from wcprof"), "{hidden}");
     }
 }
