@@ -110,11 +110,11 @@ pub(crate) fn cause(
         let changed = || changed((change, &of_time), &waiters);
         let deadline = || deadline(change, &waiters, all);
         let affinity = || affinity(change, &waiters, (all, rule.index.duration_ns));
-        let unknown = || unknown(Some(change), process.recorded_ns);
+        let unknown = || unknown((Some(change), &waiters), process.recorded_ns);
         let of_limit = quota().or_else(changed).or_else(deadline);
         of_limit.or_else(unknown).or_else(affinity)
     });
-    let of_limit = of_limit.or_else(|| unknown(change, process.recorded_ns));
+    let of_limit = of_limit.or_else(|| unknown((change, &waiters), process.recorded_ns));
     let (cause, figures) = of_limit.unwrap_or_else(|| cpus.cause(idle));
     let waited = Sum::new(rows).weight;
     Some(FoundCause {
@@ -290,12 +290,15 @@ fn quota_change(one: &GroupChange, of_time: &str) -> String {
 }
 
 /// Why no other cause than a limit's can be named.
-fn unknown(change: Option<&AccountsChange>, recorded_ns: u64) -> Option<(Cause, String)> {
+fn unknown(
+    (change, waiters): (Option<&AccountsChange>, &[Waiter<'_>]),
+    recorded_ns: u64,
+) -> Option<(Cause, String)> {
     let Some(change) = change else {
         let text = "limits were not read twice, so that their counts are not known";
         return Some((Cause::Unknown, text.to_owned()));
     };
-    if let Some(one) = quotas_not_counted(change).next() {
+    if let Some(one) = quota_not_counted(change, waiters) {
         let text = format!(
             "how often the quota of {} was used up is not known",
             one.group.path
@@ -310,10 +313,27 @@ fn unknown(change: Option<&AccountsChange>, recorded_ns: u64) -> Option<(Cause, 
     })
 }
 
-/// Groups of the recorded threads with a quota of which it is not known how often it was used up.
-fn quotas_not_counted(change: &AccountsChange) -> impl Iterator<Item = &GroupChange> {
-    let groups = change.groups.iter();
-    groups.filter(|one| one.group.quota_us.is_some() && one.group.n_throttled.is_none())
+/// A group with a quota of which it is not known how often it was used up, that one of these threads was in, or may have been.
+fn quota_not_counted<'c>(
+    change: &'c AccountsChange,
+    waiters: &[Waiter<'_>],
+) -> Option<&'c GroupChange> {
+    let is_in = |place: u32| {
+        waiters.iter().any(|waiter| {
+            let (pid, tid) = (waiter.thread.pid, waiter.thread.tid);
+            let mut sets = change
+                .thread(pid, tid)
+                .into_iter()
+                .chain(change.earlier(pid, tid));
+            change.thread(pid, tid).is_none() || sets.any(|set| set.groups.contains(&place))
+        })
+    };
+    let mut groups = (0..).zip(&change.groups);
+    let found = groups.find(|(place, one)| {
+        let is_counted = one.group.quota_us.is_none() || one.group.n_throttled.is_some();
+        !is_counted && is_in(*place)
+    });
+    found.map(|(_, one)| one)
 }
 
 /// Groups with a quota that changed, and threads that changed groups.

@@ -578,6 +578,14 @@ fn changed_limits() {
     assert!(title.ends_with("changed during the recording"), "{title}");
     let said = "/a: 0.20 CPUs -> no quota -> 0.20 CPUs, throttled in 29 of 30 periods";
     assert!(text.contains(said), "{text}");
+    // What is not known of a group that none of the waiting threads was in hides no other cause.
+    let mut other = inside(&[("/a", Cgroup::default()), ("/b", quota(0, 3))]);
+    other.threads.push(ThreadSet {
+        tids: vec![Tid(103)],
+        ..threads("0-1", &[1])
+    });
+    let (title, _) = told(inside(&[("/a", Cgroup::default())]), other);
+    assert!(title.starts_with("CPU-starved: other processes"), "{title}");
     // A move between groups without limits is none of these, and a steady quota above says why they waited.
     let moved = |path| inside(&[(path, Cgroup::default())]);
     let (title, _) = told(moved("/a"), moved("/b"));
