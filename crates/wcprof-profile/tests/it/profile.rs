@@ -123,6 +123,16 @@ fn kernel_workers() {
         StackEnd::NoUserStack,
     );
     m.span(other, ThreadState::OnCpu, None, Some(unknown), 10);
+    // As Linux 6.12 shows it, with the module of a function that is in one.
+    let vhost = m.thread(4, "vhost-1");
+    let relay = [
+        "k:ret_from_fork",
+        "k:vhost_task_fn",
+        "k:vhost_run_work_list [vhost]",
+        "k:_raw_spin_unlock_irqrestore",
+    ];
+    let relay = m.stack(&relay, StackEnd::NoUserStack);
+    m.span(vhost, ThreadState::OnCpu, None, Some(relay), 15);
     let profile = m.profile();
     assert_eq!(profile, m.profile_with_kernel());
     let row = |weight| {
@@ -146,6 +156,7 @@ fn kernel_workers() {
     let expected = [
         (Some("kernel worker of io_uring"), 60),
         (Some(NOT_SAMPLED), 20),
+        (Some("vhost"), 15),
         (Some("kernel worker"), 10),
         (None, 5),
     ];
