@@ -164,11 +164,7 @@ fn what_to_do() {
     };
     check_golden("osd-to-do.txt", &lines(&profile));
     profile.processes = vec![process(7, "osd.1", "node1"), process(100, "osd.3", "node1")];
-    assert!(
-        lines(&profile)
-            .lines()
-            .all(|line| line.contains(" ceph-osd"))
-    );
+    assert!(lines(&profile).lines().all(|line| line.contains(" osd.3")));
 }
 
 /// Check that what many processes have in common is one thing to do, and that what follows from something else is none where
