@@ -5,6 +5,7 @@
 //! unused.
 
 use std::hash::Hash;
+use std::iter;
 
 use indexmap::IndexSet;
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
@@ -13,18 +14,27 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, Key
 use opentelemetry_proto::tonic::profiles::v1development as otlp;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message;
+use wcprof_text::terminal_name;
 
+use super::profile::StoreProfile;
 use super::push::PushedProfile;
 use crate::pprof::proto;
 use crate::pprof::tables::KERNEL;
 
-/// The body of a request: a resource for each profile, whose attributes are its labels.
+/// The semantic conventions that the names of attributes are from.
+const SCHEMA: &str = "https://opentelemetry.io/schemas/1.37.0";
+
+/// The body of a request: a resource for each profile, whose attributes are its labels by OpenTelemetry's names, and its
+/// process.
 pub fn otlp_request(profiles: &[PushedProfile]) -> Vec<u8> {
     let mut dictionary = Dictionary::new();
     let resources = profiles.iter().map(|pushed| {
-        let attributes = pushed.labels.iter().map(|(key, value)| KeyValue {
-            key: key.clone(),
-            value: Some(text_value(value)),
+        let labels = pushed.labels.iter();
+        let attributes = labels.map(|(name, value)| (attribute_name(name), text_value(value)));
+        let process = process_attributes(&pushed.profile);
+        let attributes = attributes.chain(process).map(|(key, value)| KeyValue {
+            key: key.to_owned(),
+            value: Some(value),
             ..KeyValue::default()
         });
         otlp::ResourceProfiles {
@@ -32,6 +42,7 @@ pub fn otlp_request(profiles: &[PushedProfile]) -> Vec<u8> {
                 attributes: attributes.collect(),
                 ..Resource::default()
             }),
+            schema_url: SCHEMA.to_owned(),
             scope_profiles: vec![otlp::ScopeProfiles {
                 scope: Some(InstrumentationScope {
                     name: "wcprof".to_owned(),
@@ -39,9 +50,8 @@ pub fn otlp_request(profiles: &[PushedProfile]) -> Vec<u8> {
                     ..InstrumentationScope::default()
                 }),
                 profiles: vec![dictionary.profile(&pushed.profile.message)],
-                ..otlp::ScopeProfiles::default()
+                schema_url: SCHEMA.to_owned(),
             }],
-            ..otlp::ResourceProfiles::default()
         }
     });
     let request = ExportProfilesServiceRequest {
@@ -49,6 +59,29 @@ pub fn otlp_request(profiles: &[PushedProfile]) -> Vec<u8> {
         dictionary: Some(dictionary.into_message()),
     };
     request.encode_to_vec()
+}
+
+/// OpenTelemetry's name for what a label says. Stores make their own labels of these: Pyroscope refuses a request whose
+/// attributes hold its `service_name` beside `service.name`.
+fn attribute_name(label: &str) -> &str {
+    match label {
+        "service_name" => "service.name",
+        "version" => "service.version",
+        "host" => "host.name",
+        "container_id" => "container.id",
+        "pod" => "k8s.pod.uid",
+        other => other,
+    }
+}
+
+/// Which process it is; several of one name have no pid.
+fn process_attributes(of: &StoreProfile) -> impl Iterator<Item = (&str, AnyValue)> {
+    let pid = of.pid.map(|pid| AnyValue {
+        value: Some(Value::IntValue(pid.0.into())),
+    });
+    let name = text_value(&terminal_name(&of.comm));
+    let pid = pid.map(|pid| ("process.pid", pid));
+    iter::once(("process.executable.name", name)).chain(pid)
 }
 
 fn text_value(text: &str) -> AnyValue {

@@ -12,6 +12,7 @@ use prost::Message;
 use wcprof_profile::model::{Profile, State};
 use wcprof_profile::{GroupBy, View};
 use wcprof_text::terminal_name;
+use wcprof_types::Pid;
 
 use super::labels::{Labels, label_value};
 use crate::pprof::proto;
@@ -84,6 +85,10 @@ impl StoreLimits {
 pub struct StoreProfile {
     pub(super) series: Series,
     pub(super) message: proto::Profile,
+    /// `None` where it stands for several processes.
+    pub(super) pid: Option<Pid>,
+    /// The process's name.
+    pub(super) comm: String,
     /// Stacks that are `[other]`, and their time, ns.
     pub n_folded: usize,
     /// See `n_folded`.
@@ -154,7 +159,7 @@ impl<'p> StoreProfiles<'p> {
     /// The profile of a process: index into [`Profile::processes`]. `None` where it has no such time.
     pub fn of(&self, process: usize, series: Series, limits: StoreLimits) -> Option<StoreProfile> {
         let samples = self.samples(process, series);
-        (!samples.is_empty()).then(|| self.within(samples, series, limits))
+        (!samples.is_empty()).then(|| self.within(process, samples, series, limits))
     }
 
     /// A profile for each state and pool of a process, for stores that show no labels of samples: the labels that each has
@@ -173,14 +178,18 @@ impl<'p> StoreProfiles<'p> {
         let parts = parts.into_iter().map(|((state, pool), samples)| {
             let state = ("state".to_owned(), state.name().to_owned());
             let pool = ("pool".to_owned(), label_value(pool));
-            (vec![pool, state], self.within(samples, series, limits))
+            (
+                vec![pool, state],
+                self.within(process, samples, series, limits),
+            )
         });
         parts.collect()
     }
 
-    /// These samples, of which there is one at least.
+    /// These samples of a process, of which there is one at least.
     fn within(
         &self,
+        process: usize,
         samples: Vec<Sample<'p>>,
         series: Series,
         limits: StoreLimits,
@@ -195,7 +204,10 @@ impl<'p> StoreProfiles<'p> {
                 n_kept = n_kept.min(samples.len()) / 2;
                 continue;
             }
+            let of = self.profile.processes.get(process);
             return StoreProfile {
+                pid: of.filter(|of| !of.is_folded).map(|of| of.pid),
+                comm: of.map_or_else(String::new, |of| of.comm.clone()),
                 series,
                 message,
                 n_folded: folded.0,

@@ -266,7 +266,11 @@ fn otlp() {
     };
     for (resource, name) in request.resource_profiles.iter().zip(["osd.1", "osd.2"]) {
         let attributes = &resource.resource.as_ref().unwrap().attributes;
-        assert_eq!(attributes[0].key, "service_name");
+        let keys: Vec<&str> = attributes.iter().map(|one| one.key.as_str()).collect();
+        assert_eq!(
+            keys,
+            ["service.name", "process.executable.name", "process.pid"]
+        );
         assert!(format!("{:?}", attributes[0].value).contains(name));
         let profile = &resource.scope_profiles[0].profiles[0];
         let kind = profile.sample_type.unwrap();
