@@ -69,15 +69,16 @@ impl Got {
         self.profile.time_nanos + self.profile.duration_nanos
     }
 
+    /// Wall-clock time.
     fn sum(&self) -> i64 {
         self.profile
             .sample
             .iter()
-            .map(|sample| sample.value[0])
+            .map(|sample| sample.value[1])
             .sum()
     }
 
-    /// Time below a function.
+    /// Wall-clock time below a function.
     fn time_in(&self, function: &str) -> i64 {
         let text = |at: i64| self.profile.string_table[at as usize].as_str();
         let is_in = |id: &u64| {
@@ -89,11 +90,11 @@ impl Got {
         };
         let samples = self.profile.sample.iter();
         let inside = samples.filter(|sample| sample.location_id.iter().any(is_in));
-        inside.map(|sample| sample.value[0]).sum()
+        inside.map(|sample| sample.value[1]).sum()
     }
 }
 
-/// Wall-clock profiles until one satisfies.
+/// Profiles until one satisfies.
 fn until(store: &TestStore, all: &mut Vec<Got>, mut is_last: impl FnMut(&Got) -> bool) {
     for _ in 0..MAX_REQUESTS {
         let request = store.next();
@@ -105,10 +106,9 @@ fn until(store: &TestStore, all: &mut Vec<Got>, mut is_last: impl FnMut(&Got) ->
         for got in request.pushed().into_iter().map(Got::of) {
             let is_new = all.iter().all(|known| known.id != got.id);
             assert!(is_new, "a profile came twice");
-            if got.name == "wall" {
-                found |= is_last(&got);
-                all.push(got);
-            }
+            assert_eq!(got.name, "process_cpu");
+            found |= is_last(&got);
+            all.push(got);
         }
         if found {
             return;

@@ -144,6 +144,12 @@ fn collected_times(lines: &str) -> Result<BTreeMap<String, f64>> {
         let resources = list(&request["resourceProfiles"]);
         let scopes = resources.flat_map(|resource| list(&resource["scopeProfiles"]));
         let profiles = scopes.flat_map(|scope| list(&scope["profiles"]));
+        // The other one is of the time on a CPU alone.
+        let is_wall = |profile: &&Value| {
+            let kind = entry("stringTable", &profile["sampleType"]["typeStrindex"]);
+            kind.is_ok_and(|kind| kind == "wall")
+        };
+        let profiles = profiles.filter(is_wall);
         for sample in profiles.flat_map(|profile| list(&profile["samples"])) {
             let stack = entry("stackTable", &sample["stackIndex"])?;
             let leaf = entry("locationTable", &stack["locationIndices"][0])?;
@@ -170,10 +176,10 @@ mod tests {
     fn collected() {
         let request = |index: u32| {
             format!(
-                r#"{{"dictionary": {{"stringTable": ["", "f(int)"], "functionTable": [{{}}, {{"nameStrindex": 1}}],
+                r#"{{"dictionary": {{"stringTable": ["", "f(int)", "wall"], "functionTable": [{{}}, {{"nameStrindex": 1}}],
                 "locationTable": [{{}}, {{"lines": [{{"functionIndex": 1}}]}}],
                 "stackTable": [{{}}, {{"locationIndices": [1]}}]}},
-                "resourceProfiles": [{{"scopeProfiles": [{{"profiles": [{{"samples":
+                "resourceProfiles": [{{"scopeProfiles": [{{"profiles": [{{"sampleType": {{"typeStrindex": 2}}, "samples":
                 [{{"stackIndex": 1, "values": ["70"]}}, {{"stackIndex": {index}, "values": [7]}}]}}]}}]}}]}}"#
             )
             .replace('\n', "")

@@ -37,8 +37,8 @@ pub use pprof::pprof;
 pub use speedscope::speedscope;
 pub use stacks::ThreadText;
 pub use store::{
-    Labels, PushedProfile, Series, StoreLimits, StoreProfile, StoreProfiles, is_label_name,
-    label_value, labels, otlp_request, parca_request, pyroscope_request,
+    Labels, PushedProfile, StoreLimits, StoreProfile, StoreProfiles, is_label_name, label_value,
+    labels, otlp_request, parca_request, pyroscope_request,
 };
 pub use strings::Strings;
 pub use timeline::{Sample, Timeline};

@@ -79,7 +79,7 @@ impl StoreKind {
         if !self.is_compressed() {
             return request;
         }
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
         let packed = encoder.write_all(&request).and_then(|()| encoder.finish());
         packed.expect("memory takes all that is written to it")
     }

@@ -69,5 +69,5 @@ pub use perf_map::perf_map_names;
 pub use query::{AddressQuery, ModuleQuery, ModuleSymbols};
 pub use report::{ModuleReport, Problem, SourceKind, SourceUse, SymbolReport};
 pub use saved_names::{drop_inline_frames, improve_names};
-pub use short::short_name;
+pub use short::{call_name, short_name};
 pub use tables::symbolize_tables;

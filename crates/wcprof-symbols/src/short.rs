@@ -1,5 +1,7 @@
 //! Full C++ names to short ones: template arguments and inline namespaces folded.
 
+use crate::clones::without_clone_suffix;
+
 /// Inline namespaces of the C++ libraries: libstdc++'s new strings and error categories, libc++'s
 /// first version.
 const INLINE_NAMESPACES: [&str; 3] = ["__cxx11", "_V2", "__1"];
@@ -19,6 +21,46 @@ const OPERATORS: [&str; 11] = [
 /// linear in the name.
 pub fn short_name(name: &str) -> String {
     without_arguments(name).map_or_else(|| name.to_owned(), |text| without_versions(&text))
+}
+
+/// The [short](short_name) name without the parameters of the function and what follows them: functions that differ in these
+/// alone have one name. For what is stored for months, where names are most of the bytes.
+pub fn call_name(name: &str) -> String {
+    let mut short = short_name(without_clone_suffix(name));
+    short.truncate(without_parameters(&short).len());
+    short
+}
+
+/// Up to the last parameters, if nothing but qualifiers follows them.
+fn without_parameters(name: &str) -> &str {
+    let mut text = name;
+    if let Some((before, note)) = text.rsplit_once(" [.")
+        && note.ends_with(']')
+    {
+        text = before;
+    }
+    let qualifiers = [" const", " volatile", " &", " &&", " noexcept"];
+    while let Some(rest) = qualifiers.iter().find_map(|one| text.strip_suffix(one)) {
+        text = rest;
+    }
+    if !text.ends_with(')') {
+        return name;
+    }
+    let mut depth = 0_usize;
+    let open = text.bytes().enumerate().rev().find_map(|(at, byte)| {
+        depth = match byte {
+            b')' => depth + 1,
+            b'(' => depth.checked_sub(1)?,
+            _ => depth,
+        };
+        (depth == 0).then_some(at)
+    });
+    match open.map(|open| &text[..open]) {
+        // A name in brackets, or the operator itself.
+        None | Some("") => name,
+        Some(before) if before.ends_with("operator") => name,
+        Some(before) => before,
+    }
 }
 
 /// Folds template arguments; `None` when brackets do not match.
@@ -157,6 +199,36 @@ mod tests {
             "é<é",
         ] {
             assert_eq!(short_name(name), name);
+        }
+    }
+
+    /// Check that the parameters of the function go, and no others.
+    #[test]
+    fn without_parameters() {
+        for (full, name) in [
+            (
+                "OSD::ShardedOpWQ::_process(unsigned int, ceph::heartbeat_handle_d*)",
+                "OSD::ShardedOpWQ::_process",
+            ),
+            (
+                "std::map<int, long>::find(int const&) const",
+                "std::map<…>::find",
+            ),
+            (
+                "A::f(int)::{lambda(long)#1}::operator()(long) const",
+                "A::f(int)::{lambda(long)#1}::operator()",
+            ),
+            ("f(void (*)(int), (anonymous namespace)::B) [.cold]", "f"),
+            ("(anonymous namespace)::f()", "(anonymous namespace)::f"),
+            ("operator()", "operator()"),
+            ("operator new(unsigned long)", "operator new"),
+            ("main.(*Pool).run", "main.(*Pool).run"),
+            ("pthread_join [or 3 others]", "pthread_join [or 3 others]"),
+            ("(anonymous namespace)", "(anonymous namespace)"),
+            ("a)", "a)"),
+            ("", ""),
+        ] {
+            assert_eq!(call_name(full), name, "{full}");
         }
     }
 

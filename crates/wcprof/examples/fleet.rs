@@ -11,12 +11,13 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-use wcprof_export::{PushedProfile, Series, StoreLimits, StoreProfiles, labels, pyroscope_request};
+use wcprof_export::{PushedProfile, StoreLimits, StoreProfiles, labels, pyroscope_request};
 use wcprof_host::clock::thread_cpu_ns;
 use wcprof_host::own_files::open_dir;
 use wcprof_net::{Pusher, PusherOptions, Spool, SpoolOptions, Store, StoreKind, StoreOptions};
 use wcprof_profile::model::Detail;
-use wcprof_profile::{ProfileBuilder, Rules};
+use wcprof_profile::{ProfileBuilder, Rules, rename_functions};
+use wcprof_symbols::call_name;
 use wcprof_testkit::{Reply, TestStore};
 use wcprof_trace::TraceReader;
 use wcprof_trace::model::Trace;
@@ -87,21 +88,19 @@ fn made(trace: &Trace, n_daemons: usize, n_intervals: usize) -> Result<Made> {
                 }
                 let mut builder = ProfileBuilder::new().with_detail(Detail::Frames);
                 trace.spans.iter().for_each(|span| builder.add_span(span));
-                let profile = builder.finish(&tables, None, &rules);
-                let of_processes = StoreProfiles::new(&profile);
-                for series in [Series::Wall { idle: false }, Series::Cpu] {
-                    let Some(of_daemon) = of_processes.of(0, series, StoreLimits::PYROSCOPE) else {
-                        continue;
-                    };
-                    n_folded += of_daemon.n_folded;
-                    n_samples += of_daemon.n_samples();
-                    plain += of_daemon.len_bytes();
-                    profiles.push(PushedProfile {
-                        labels: labels(&tables.processes[0], &profile.processes[0], &[], &[]),
-                        profile: of_daemon,
-                        id: format!("{daemon}-{interval}"),
-                    });
-                }
+                let mut profile = builder.finish(&tables, None, &rules);
+                rename_functions(&mut profile, call_name);
+                let of_processes = StoreProfiles::new(&profile, false);
+                let of_daemon = of_processes.of(0, StoreLimits::PYROSCOPE);
+                let of_daemon = of_daemon.ok_or("the trace has no time")?;
+                n_folded += of_daemon.n_folded;
+                n_samples += of_daemon.n_samples();
+                plain += of_daemon.len_bytes();
+                profiles.push(PushedProfile {
+                    labels: labels(&tables.processes[0], &profile.processes[0], &[], &[]),
+                    profile: of_daemon,
+                    id: format!("{daemon}-{interval}"),
+                });
             }
             for pushed in profiles {
                 requests.push(StoreKind::Pyroscope.pack(pyroscope_request(&[pushed])));

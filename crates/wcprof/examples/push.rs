@@ -1,11 +1,11 @@
-//! `push TRACE URL`: sends the wall-clock profile of a saved trace's first process to an OpenTelemetry collector, once.
+//! `push TRACE URL`: sends the profile of a saved trace's first process to an OpenTelemetry collector, once.
 //!
 //! `cargo xtask collector` runs it.
 
 use std::error::Error;
 use std::path::Path;
 
-use wcprof_export::{PushedProfile, Series, StoreLimits, StoreProfiles, otlp_request};
+use wcprof_export::{PushedProfile, StoreLimits, StoreProfiles, otlp_request};
 use wcprof_net::{Answer, Store, StoreKind, StoreOptions};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -15,8 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let profile = wcprof_cli::profile_of(Path::new(trace), None, &wcprof_cli::defaults());
     let profile = profile.map_err(|failure| failure.to_string())?;
-    let wall = Series::Wall { idle: false };
-    let of_process = StoreProfiles::new(&profile).of(0, wall, StoreLimits::PYROSCOPE);
+    let of_process = StoreProfiles::new(&profile, false).of(0, StoreLimits::PYROSCOPE);
     let pushed = PushedProfile {
         labels: vec![("service_name".to_owned(), "ceph-osd".to_owned())],
         profile: of_process.ok_or("the trace has no time")?,

@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         };
         for pushed in request.pushed() {
             let profile = proto::Profile::decode(&*pushed.pprof)?;
-            let sum: i64 = profile.sample.iter().map(|sample| sample.value[0]).sum();
+            let sum: i64 = profile.sample.iter().map(|sample| sample.value[1]).sum();
             let line = json!({
                 "labels": pushed.labels,
                 "from": profile.time_nanos,

@@ -284,9 +284,6 @@ fn judge_profiles(all_got: &[Value], options: &Options) -> Vec<String> {
         n += 1.0;
         bytes += number(&got["bytes"]);
         let labels = &got["labels"];
-        if labels["__name__"] != "wall" {
-            continue;
-        }
         let name = [&labels["daemon"], &labels["vm"]].map(text).concat();
         let (from, to) = (number(&got["from"]), number(&got["to"]));
         all.entry(name).or_default().push(Got {
@@ -374,7 +371,7 @@ mod tests {
             for window in (0..12).filter(|window| leave_out != Some((name, *window))) {
                 let from = window * 30_000_000_000_u64;
                 let got = serde_json::json!({
-                    "labels": {"__name__": "wall", label: name},
+                    "labels": {"__name__": "process_cpu", label: name},
                     "from": from, "to": from + 30_000_000_000, "time": 60 * 30_000_000_000_u64, "bytes": 1,
                 });
                 lines += &format!("{got}\n");

@@ -7,5 +7,5 @@ mod push;
 
 pub use self::labels::{Labels, is_label_name, label_value, labels};
 pub use self::otlp::otlp_request;
-pub use self::profile::{Series, StoreLimits, StoreProfile, StoreProfiles};
+pub use self::profile::{StoreLimits, StoreProfile, StoreProfiles};
 pub use self::push::{PushedProfile, parca_request, pyroscope_request};

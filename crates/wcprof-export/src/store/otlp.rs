@@ -49,7 +49,7 @@ pub fn otlp_request(profiles: &[PushedProfile]) -> Vec<u8> {
                     version: env!("CARGO_PKG_VERSION").to_owned(),
                     ..InstrumentationScope::default()
                 }),
-                profiles: vec![dictionary.profile(&pushed.profile.message)],
+                profiles: dictionary.profiles(&pushed.profile.message),
                 schema_url: SCHEMA.to_owned(),
             }],
         }
@@ -176,9 +176,22 @@ impl Dictionary {
         self.attributes.number((key, value.to_owned()))
     }
 
-    fn profile(&mut self, of: &proto::Profile) -> otlp::Profile {
+    /// A profile for each type of value, of the samples that have one.
+    fn profiles(&mut self, of: &proto::Profile) -> Vec<otlp::Profile> {
         let locations: Vec<i32> = of.location.iter().map(|l| self.location(of, l)).collect();
-        let samples = of.sample.iter().map(|sample| {
+        let kinds = of.sample_type.iter().enumerate();
+        let profiles = kinds.map(|(at, kind)| self.profile(of, &locations, (at, kind)));
+        profiles.collect()
+    }
+
+    fn profile(
+        &mut self,
+        of: &proto::Profile,
+        locations: &[i32],
+        (at, kind): (usize, &proto::ValueType),
+    ) -> otlp::Profile {
+        let samples = of.sample.iter().filter(|sample| sample.value[at] > 0);
+        let samples = samples.map(|sample| {
             let ids = sample.location_id.iter();
             let location_indices = ids.map(|id| locations[*id as usize - 1]).collect();
             let labels = sample.label.iter();
@@ -193,13 +206,13 @@ impl Dictionary {
             otlp::Sample {
                 stack_index: self.stacks.number(otlp::Stack { location_indices }),
                 attribute_indices: attributes.map(|(k, v)| self.attribute(k, v)).collect(),
-                values: sample.value.clone(),
+                values: vec![sample.value[at]],
                 ..otlp::Sample::default()
             }
         });
         otlp::Profile {
             samples: samples.collect(),
-            sample_type: of.sample_type.first().map(|kind| self.value_type(of, kind)),
+            sample_type: Some(self.value_type(of, kind)),
             time_unix_nano: of.time_nanos.unsigned_abs(),
             duration_nano: of.duration_nanos.unsigned_abs(),
             period_type: of.period_type.map(|kind| self.value_type(of, &kind)),

@@ -25,41 +25,9 @@ const OTHER: Frame = Frame::Stand("[other]");
 /// Samples that are `[other]` and have their pool.
 const MAX_OTHERS: usize = 900;
 
-/// What a profile is of.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Series {
-    /// Wall-clock time in all states but idle; with `idle` also that, as one sample for each pool.
-    Wall {
-        /// Whether idle time is part of it.
-        idle: bool,
-    },
-    /// Time on a CPU.
-    Cpu,
-}
-
-impl Series {
-    /// The type's name, which is also that of the series: `process_cpu` is what stores call CPU time.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Wall { .. } => "wall",
-            Self::Cpu => "process_cpu",
-        }
-    }
-
-    const fn value_type(self) -> &'static str {
-        match self {
-            Self::Wall { .. } => "wall",
-            Self::Cpu => "cpu",
-        }
-    }
-
-    fn shows(self, state: State) -> bool {
-        match self {
-            Self::Wall { idle } => idle || !state.is_idle(),
-            Self::Cpu => state.is_running(),
-        }
-    }
-}
+/// The name of the series: stores call time on a CPU so, and have the wall-clock time as its second type. Both have the
+/// same stacks and names, which are most of the bytes.
+pub(super) const SERIES: &str = "process_cpu";
 
 /// What a store takes at most.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -83,7 +51,7 @@ impl StoreLimits {
 /// A process's part of a profile, for a store.
 #[derive(Clone, PartialEq, Debug)]
 pub struct StoreProfile {
-    pub(super) series: Series,
+    /// Samples have two values: time on a CPU, and wall-clock time, ns.
     pub(super) message: proto::Profile,
     /// `None` where it stands for several processes.
     pub(super) pid: Option<Pid>,
@@ -124,6 +92,8 @@ type Sample<'p> = ((Vec<Frame>, State, &'p str), u64);
 pub struct StoreProfiles<'p> {
     profile: &'p Profile,
     stacks: Stacks<'p>,
+    /// Whether idle time is part of it, as one sample for each pool.
+    idle: bool,
     /// By process: indices of its rows.
     rows: Vec<Vec<usize>>,
 }
@@ -135,8 +105,8 @@ impl fmt::Debug for StoreProfiles<'_> {
 }
 
 impl<'p> StoreProfiles<'p> {
-    /// Of the processes of a profile.
-    pub fn new(profile: &'p Profile) -> Self {
+    /// Of the processes of a profile, with their idle time or without it.
+    pub fn new(profile: &'p Profile, idle: bool) -> Self {
         let view = View {
             by: GroupBy::All,
             idle: true,
@@ -152,36 +122,29 @@ impl<'p> StoreProfiles<'p> {
         Self {
             profile,
             stacks: Stacks::new(profile, &view),
+            idle,
             rows,
         }
     }
 
     /// The profile of a process: index into [`Profile::processes`]. `None` where it has no such time.
-    pub fn of(&self, process: usize, series: Series, limits: StoreLimits) -> Option<StoreProfile> {
-        let samples = self.samples(process, series);
-        (!samples.is_empty()).then(|| self.within(process, samples, series, limits))
+    pub fn of(&self, process: usize, limits: StoreLimits) -> Option<StoreProfile> {
+        let samples = self.samples(process);
+        (!samples.is_empty()).then(|| self.within(process, samples, limits))
     }
 
     /// A profile for each state and pool of a process, for stores that show no labels of samples: the labels that each has
     /// beside the process's.
-    pub fn split(
-        &self,
-        process: usize,
-        series: Series,
-        limits: StoreLimits,
-    ) -> Vec<(Labels, StoreProfile)> {
+    pub fn split(&self, process: usize, limits: StoreLimits) -> Vec<(Labels, StoreProfile)> {
         let mut parts: IndexMap<(State, &str), Vec<Sample<'p>>> = IndexMap::new();
-        for sample in self.samples(process, series) {
+        for sample in self.samples(process) {
             let ((_, state, pool), _) = &sample;
             parts.entry((*state, *pool)).or_default().push(sample);
         }
         let parts = parts.into_iter().map(|((state, pool), samples)| {
             let state = ("state".to_owned(), state.name().to_owned());
             let pool = ("pool".to_owned(), label_value(pool));
-            (
-                vec![pool, state],
-                self.within(process, samples, series, limits),
-            )
+            (vec![pool, state], self.within(process, samples, limits))
         });
         parts.collect()
     }
@@ -191,13 +154,12 @@ impl<'p> StoreProfiles<'p> {
         &self,
         process: usize,
         samples: Vec<Sample<'p>>,
-        series: Series,
         limits: StoreLimits,
     ) -> StoreProfile {
         let mut n_kept = limits.n_samples;
         loop {
             let (kept, folded) = fold(&samples, n_kept);
-            let message = message(self.profile, &self.stacks, series, kept);
+            let message = message(self.profile, &self.stacks, kept);
             if message.encoded_len() > limits.n_bytes && n_kept > 0 {
                 // Strings are shared: half of the stacks may take more than half of the bytes. A single one may take
                 // more than there are.
@@ -208,7 +170,6 @@ impl<'p> StoreProfiles<'p> {
             return StoreProfile {
                 pid: of.filter(|of| !of.is_folded).map(|of| of.pid),
                 comm: of.map_or_else(String::new, |of| of.comm.clone()),
-                series,
                 message,
                 n_folded: folded.0,
                 folded_ns: folded.1,
@@ -217,13 +178,13 @@ impl<'p> StoreProfiles<'p> {
     }
 
     /// The samples of a process, most time first.
-    fn samples(&self, process: usize, series: Series) -> Vec<Sample<'p>> {
+    fn samples(&self, process: usize) -> Vec<Sample<'p>> {
         let profile = self.profile;
         // In the order of the rows, so that each run gives the same.
         let mut sums: IndexMap<(Vec<Frame>, State, &str), u64> = IndexMap::new();
         for &at in self.rows.get(process).into_iter().flatten() {
             let row = &profile.rows[at];
-            if row.weight == 0 || !series.shows(row.state) {
+            if row.weight == 0 || row.state.is_idle() && !self.idle {
                 continue;
             }
             let frames = match row.state.is_idle() {
@@ -264,28 +225,23 @@ fn fold<'p>(samples: &[Sample<'p>], n: usize) -> (Vec<Sample<'p>>, (usize, u64))
     (kept, (rest.len(), all.fold(0, u64::saturating_add)))
 }
 
-fn message(
-    profile: &Profile,
-    stacks: &Stacks<'_>,
-    series: Series,
-    samples: Vec<Sample<'_>>,
-) -> proto::Profile {
+fn message(profile: &Profile, stacks: &Stacks<'_>, samples: Vec<Sample<'_>>) -> proto::Profile {
     let mut tables = Tables::new(stacks);
-    let kind = tables.value_type(series.value_type(), "nanoseconds");
+    let [cpu, wall] = ["cpu", "wall"].map(|kind| tables.value_type(kind, "nanoseconds"));
     let sample = samples.into_iter().map(|((frames, state, pool), ns)| {
         let texts = [("state", state.name()), ("pool", &*terminal_name(pool))];
         let texts = texts.into_iter().filter(|(_, text)| !text.is_empty());
         proto::Sample {
             location_id: tables.location_ids(&frames),
-            value: vec![number(ns)],
+            value: vec![if state.is_running() { number(ns) } else { 0 }, number(ns)],
             label: texts.map(|(key, text)| tables.label(key, text)).collect(),
         }
     });
     let sample = sample.collect();
     proto::Profile {
-        sample_type: vec![kind],
+        sample_type: vec![cpu, wall],
         sample,
-        default_sample_type: kind.r#type,
-        ..tables.into_message(profile, kind)
+        default_sample_type: wall.r#type,
+        ..tables.into_message(profile, cpu)
     }
 }

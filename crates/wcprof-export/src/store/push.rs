@@ -15,7 +15,7 @@ use prost::Message;
 use serde::Serialize;
 
 use super::labels::Labels;
-use super::profile::StoreProfile;
+use super::profile::{SERIES, StoreProfile};
 
 /// A profile on its way to a store.
 #[derive(Clone, PartialEq, Debug)]
@@ -136,7 +136,7 @@ fn pairs(profile: &PushedProfile) -> Vec<Pair> {
         name: name.to_owned(),
         value: value.to_owned(),
     };
-    let name = ("__name__", profile.profile.series.name());
+    let name = ("__name__", SERIES);
     let labels = profile
         .labels
         .iter()

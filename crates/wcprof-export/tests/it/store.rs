@@ -10,8 +10,7 @@ use opentelemetry_proto::tonic::profiles::v1development as otlp;
 use proptest::prelude::*;
 use prost::Message;
 use wcprof_export::{
-    PushedProfile, Series, StoreLimits, StoreProfiles, otlp_request, parca_request,
-    pyroscope_request,
+    PushedProfile, StoreLimits, StoreProfiles, otlp_request, parca_request, pyroscope_request,
 };
 use wcprof_profile::model::State;
 use wcprof_trace::model::{Span, ThreadId};
@@ -24,10 +23,10 @@ use crate::support::{MS, Maker};
 
 const WIDE: StoreLimits = StoreLimits::PYROSCOPE;
 
-/// The values of the samples that pass.
+/// The wall-clock time of the samples that pass.
 fn sum(pprof: &Pprof, passes: impl Fn(&Pprof, &crate::proto::Sample) -> bool) -> u64 {
     let samples = pprof.0.sample.iter().filter(|one| passes(pprof, one));
-    samples.map(|sample| sample.value[0] as u64).sum()
+    samples.map(|sample| sample.value[1] as u64).sum()
 }
 
 proptest! {
@@ -37,24 +36,24 @@ proptest! {
     fn sums(maker in trace(), n_samples in 1..20_usize, n_bytes in prop::sample::select(vec![100, 1000, WIDE.n_bytes])) {
         let exports = Exports::of(&maker, None);
         let profile = &exports.profile;
-        let profiles = StoreProfiles::new(profile);
-        for series in [Series::Wall { idle: false }, Series::Wall { idle: true }, Series::Cpu] {
+        for idle in [false, true] {
+            let profiles = StoreProfiles::new(profile, idle);
             let limits = StoreLimits { n_samples, n_bytes };
             let weight = |state: State| -> u64 {
                 let rows = profile.rows.iter().filter(|row| row.state == state);
                 rows.map(|row| row.weight).sum()
             };
-            let shown = |state: &State| match series {
-                Series::Wall { idle } => idle || !state.is_idle(),
-                Series::Cpu => state.is_running(),
-            };
+            let shown = |state: &State| idle || !state.is_idle();
             let expected: u64 = State::ALL.into_iter().filter(shown).map(weight).sum();
-            let Some(found) = profiles.of(0, series, limits) else {
+            let Some(found) = profiles.of(0, limits) else {
                 prop_assert_eq!(expected, 0);
                 continue;
             };
             let pprof = Pprof::decode(&found.to_pprof());
             prop_assert_eq!(sum(&pprof, |_, _| true), expected);
+            let on_cpu: u64 = State::ALL.into_iter().filter(|state| state.is_running()).map(weight).sum();
+            let cpu: i64 = pprof.0.sample.iter().map(|sample| sample.value[0]).sum();
+            prop_assert_eq!(cpu as u64, on_cpu);
             for state in State::ALL.into_iter().filter(shown) {
                 let of_state = sum(&pprof, |pprof, one| pprof.label(one, "state") == state.name());
                 prop_assert_eq!(of_state, weight(state));
@@ -73,20 +72,19 @@ proptest! {
             for label in labels {
                 prop_assert!(["state", "pool"].contains(&pprof.text(label.key)));
             }
-            let whole = profiles.of(0, series, WIDE).unwrap();
+            let whole = profiles.of(0, WIDE).unwrap();
             prop_assert_eq!(whole.n_folded, 0);
+            prop_assert!(profiles.of(1, WIDE).is_none());
         }
-        prop_assert!(profiles.of(1, Series::Cpu, WIDE).is_none());
     }
 }
 
 /// Check that the limits of a store hold for one stack that is larger than they are, and for more pools than samples.
 #[test]
 fn within_limits() {
-    let wall = Series::Wall { idle: false };
     let profile_of = |maker: &Maker, limits| {
         let exports = Exports::of(maker, None);
-        StoreProfiles::new(&exports.profile).of(0, wall, limits)
+        StoreProfiles::new(&exports.profile, false).of(0, limits)
     };
     let mut large = Maker::new();
     let names: Vec<String> = (0..1500)
@@ -133,8 +131,8 @@ fn runs(maker: &mut Maker, thread: ThreadId, frames: &[&str]) {
 fn pushed(exports: &Exports, name: &str) -> PushedProfile {
     PushedProfile {
         labels: vec![("service_name".into(), name.into())],
-        profile: StoreProfiles::new(&exports.profile)
-            .of(0, Series::Wall { idle: false }, WIDE)
+        profile: StoreProfiles::new(&exports.profile, false)
+            .of(0, WIDE)
             .unwrap(),
         id: name.into(),
     }
@@ -197,7 +195,7 @@ fn requests() {
     let [(1, name), (1, label), (2, sample)] = fields(series)[..] else {
         panic!()
     };
-    assert_eq!(fields(name), [(1, &b"__name__"[..]), (2, b"wall")]);
+    assert_eq!(fields(name), [(1, &b"__name__"[..]), (2, b"process_cpu")]);
     assert_eq!(fields(label), [(1, &b"service_name"[..]), (2, b"osd.1")]);
     assert_eq!(fields(sample), [(1, &*pprof), (2, b"osd.1")]);
 
@@ -206,7 +204,7 @@ fn requests() {
     assert_eq!(request["normalized"], true);
     let series = &request["series"][0];
     let labels = serde_json::json!([
-        {"name": "__name__", "value": "wall"}, {"name": "service_name", "value": "osd.1"}
+        {"name": "__name__", "value": "process_cpu"}, {"name": "service_name", "value": "osd.1"}
     ]);
     assert_eq!(series["labels"]["labels"], labels);
     let packed = series["samples"][0]["rawProfile"].as_str().unwrap();
@@ -226,8 +224,8 @@ fn parts() {
         runs(&mut maker, thread, &["main", "more"]);
     }
     let exports = Exports::of(&maker, None);
-    let profiles = StoreProfiles::new(&exports.profile);
-    let parts = profiles.split(0, Series::Cpu, WIDE);
+    let profiles = StoreProfiles::new(&exports.profile, false);
+    let parts = profiles.split(0, WIDE);
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     for ((labels, part), pool) in parts.iter().zip(["one", "two"]) {
         assert_eq!(*labels, [pair("pool", pool), pair("state", "on-cpu")]);
@@ -272,12 +270,16 @@ fn otlp() {
             ["service.name", "process.executable.name", "process.pid"]
         );
         assert!(format!("{:?}", attributes[0].value).contains(name));
-        let profile = &resource.scope_profiles[0].profiles[0];
-        let kind = profile.sample_type.unwrap();
-        assert_eq!(
-            (text(kind.type_strindex), text(kind.unit_strindex)),
-            ("wall", "nanoseconds")
-        );
+        let profiles = &resource.scope_profiles[0].profiles;
+        let kinds = profiles.iter().map(|profile| {
+            let kind = profile.sample_type.unwrap();
+            (text(kind.type_strindex), text(kind.unit_strindex))
+        });
+        let kinds: Vec<_> = kinds.collect();
+        assert_eq!(kinds, [("cpu", "nanoseconds"), ("wall", "nanoseconds")]);
+        // All of it is on a CPU.
+        assert_eq!(profiles[0].samples, profiles[1].samples);
+        let profile = &profiles[1];
         let samples = profile.samples.iter().map(|sample| {
             let stack = &tables.stack_table[sample.stack_index as usize];
             let locations = stack.location_indices.iter();

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use wcprof_export::Series;
 use wcprof_host::select::Selector;
 use wcprof_net::{Credentials, Secret, Store, StoreKind, StoreOptions};
 use wcprof_profile::Rules;
@@ -38,7 +37,8 @@ pub(super) struct Plan {
     pub(super) rules: Rules,
     pub(super) keep: KeepArgs,
     pub(super) symbols: SymbolArgs,
-    pub(super) series: Vec<Series>,
+    /// Idle time is pushed, too.
+    pub(super) idle: bool,
     pub(super) store: Option<StorePlan>,
     pub(super) state_dir: PathBuf,
 }
@@ -99,7 +99,7 @@ impl Plan {
                 trigger_limit: recorder.trigger_limit,
             },
             symbols,
-            series: vec![Series::Wall { idle }, Series::Cpu],
+            idle,
             store: store(&args, &state_dir)?,
             state_dir,
             args,

@@ -15,8 +15,9 @@ use wcprof_host::work_cpu_ns;
 use wcprof_host::{CephFacts, ceph_facts};
 use wcprof_net::StoreKind;
 use wcprof_profile::model::{Detail, Profile};
+use wcprof_profile::rename_functions;
 use wcprof_record::NamedSnapshot;
-use wcprof_symbols::SymbolOptions;
+use wcprof_symbols::{SymbolOptions, call_name};
 use wcprof_trace::model::{Process, Tables};
 use wcprof_types::{Pid, ceph_daemon};
 
@@ -99,9 +100,11 @@ impl<'a> Profiles<'a> {
         let cut = kept.snapshot.cut(from)?;
         let symbols = (&self.plan.symbols, &self.symbols);
         let before = self.names.spent;
-        let profile = self
+        let mut profile = self
             .names
             .profile(kept, &cut, to, symbols, &self.plan.rules)?;
+        // Parameters and template arguments are most of the bytes of a profile.
+        rename_functions(&mut profile, call_name);
         {
             let mut figures = self.figures.lock();
             figures.names += self.names.spent - before;
@@ -124,9 +127,9 @@ impl<'a> Profiles<'a> {
         Ok(())
     }
 
-    /// Each series of each process.
+    /// Those of each process.
     fn profiles(&mut self, profile: &Profile, tables: &Tables) -> Vec<PushedProfile> {
-        let of_processes = StoreProfiles::new(profile);
+        let of_processes = StoreProfiles::new(profile, self.plan.idle);
         let kind = self
             .destination
             .as_ref()
@@ -141,26 +144,21 @@ impl<'a> Profiles<'a> {
             let looked_up = [("version", version), ("fsid", fsid)];
             let labels = labels(process, shown, &looked_up, &self.plan.args.store.label);
             let (n_before, mut n_folded) = (all.len(), 0);
-            for &series in &self.plan.series {
-                let made = match kind {
-                    // It shows no labels of samples.
-                    Some(StoreKind::Parca) => of_processes.split(at, series, limits),
-                    _ => {
-                        let whole = of_processes.of(at, series, limits);
-                        whole
-                            .into_iter()
-                            .map(|whole| (Labels::new(), whole))
-                            .collect()
-                    }
-                };
-                for (more, of_process) in made {
-                    n_folded += of_process.n_folded as u64;
-                    all.push(PushedProfile {
-                        labels: merged(&labels, more),
-                        profile: of_process,
-                        id: uuid(),
-                    });
+            let made = match kind {
+                // It shows no labels of samples.
+                Some(StoreKind::Parca) => of_processes.split(at, limits),
+                _ => {
+                    let whole = of_processes.of(at, limits).into_iter();
+                    whole.map(|whole| (Labels::new(), whole)).collect()
                 }
+            };
+            for (more, of_process) in made {
+                n_folded += of_process.n_folded as u64;
+                all.push(PushedProfile {
+                    labels: merged(&labels, more),
+                    profile: of_process,
+                    id: uuid(),
+                });
             }
             // Not before: what is above waits for files of the process.
             let mut figures = self.figures.lock();

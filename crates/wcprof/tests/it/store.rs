@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use wcprof_export::{PushedProfile, Series, StoreLimits, StoreProfiles, pyroscope_request};
+use wcprof_export::{PushedProfile, StoreLimits, StoreProfiles, pyroscope_request};
 use wcprof_net::{
     PushFigures, Pusher, PusherOptions, Spool, SpoolOptions, Store, StoreKind, StoreOptions,
 };
@@ -15,22 +15,17 @@ use wcprof_testkit::{PATIENCE, RateLimit, Reply, TestStore, skip, wait_until};
 
 use crate::support::{OSD, fixture, json};
 
-/// The pprof messages that a store has of a trace, pushed by way of a 429.
-fn pushed(trace: &str, series: &[Series]) -> Vec<Vec<u8>> {
+/// The pprof message that a store has of a trace, pushed by way of a 429.
+fn pushed(trace: &str) -> Vec<u8> {
     let path = fixture(trace);
     let profile = wcprof_cli::profile_of(Path::new(&path), None, &wcprof_cli::defaults());
     let profile = profile.expect("the trace can be read");
-    let profiles = StoreProfiles::new(&profile);
-    let requests: Vec<PushedProfile> = series
-        .iter()
-        .map(|series| PushedProfile {
-            labels: Vec::new(),
-            profile: profiles
-                .of(0, *series, StoreLimits::PYROSCOPE)
-                .expect("some time"),
-            id: String::new(),
-        })
-        .collect();
+    let profile = StoreProfiles::new(&profile, false).of(0, StoreLimits::PYROSCOPE);
+    let request = PushedProfile {
+        labels: Vec::new(),
+        profile: profile.expect("some time"),
+        id: String::new(),
+    };
     let mut statuses = [429, 200].into_iter();
     let server = TestStore::start(move || Reply::Status(statuses.next().unwrap_or(500)));
     let kind = StoreKind::Pyroscope;
@@ -51,19 +46,17 @@ fn pushed(trace: &str, series: &[Series]) -> Vec<Vec<u8>> {
     let pusher = Pusher::start(store, Arc::clone(&spool), fast, || {}, |_, _| {});
     let pusher = pusher.expect("a thread");
     spool
-        .add(kind.pack(pyroscope_request(&requests)), SystemTime::now())
+        .add(kind.pack(pyroscope_request(&[request])), SystemTime::now())
         .expect("its folder takes it");
     let [refused, taken] = [server.next(), server.next()];
     assert!(pusher.finish(PATIENCE, Duration::ZERO));
     assert_eq!((refused.status, taken.status), (429, 200));
     assert_eq!(refused.body, taken.body);
-    let pushed = taken.pushed().into_iter().zip(series);
-    pushed
-        .map(|(pushed, series)| {
-            assert_eq!(pushed.labels["__name__"], series.name());
-            pushed.pprof
-        })
-        .collect()
+    let [pushed] = &taken.pushed()[..] else {
+        panic!("one profile")
+    };
+    assert_eq!(pushed.labels["__name__"], "process_cpu");
+    pushed.pprof.clone()
 }
 
 /// Check that two agents that share a tenant at its rate limit, with a store that breaks one connection, have each interval
@@ -74,8 +67,8 @@ fn shared_tenant() {
     let path = fixture(OSD);
     let profile = wcprof_cli::profile_of(Path::new(&path), None, &wcprof_cli::defaults());
     let profile = profile.expect("the trace can be read");
-    let made = StoreProfiles::new(&profile)
-        .of(0, Series::Wall { idle: false }, StoreLimits::PYROSCOPE)
+    let made = StoreProfiles::new(&profile, false)
+        .of(0, StoreLimits::PYROSCOPE)
         .expect("some time");
     let size = made.len_bytes() as f64;
     let mut limit = RateLimit::new(50.0 * size, 1.5 * size);
@@ -179,7 +172,7 @@ fn reported(trace: &str, flags: &[&str]) -> BTreeMap<String, u64> {
 }
 
 /// The same as pprof's `-top` shows it.
-fn shown(program: &[&str], pprof: &[u8]) -> BTreeMap<String, u64> {
+fn shown(program: &[&str], pprof: &[u8], kind: &str) -> BTreeMap<String, u64> {
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), pprof).expect("it can be written");
     let output = Command::new(program[0])
@@ -191,6 +184,7 @@ fn shown(program: &[&str], pprof: &[u8]) -> BTreeMap<String, u64> {
             "-nodefraction=0",
             "-nodecount=100000",
         ])
+        .arg(format!("-sample_index={kind}"))
         .arg(file.path())
         .stderr(Stdio::null())
         .output()
@@ -230,10 +224,9 @@ fn pprof_of_a_store() {
         (_, true) => &["go", "tool", "pprof"],
         _ => return skip("pprof_of_a_store", "neither `go` nor `pprof` is installed"),
     };
-    let series = [Series::Wall { idle: false }, Series::Cpu];
-    let pprofs = pushed(OSD, &series);
-    for (pprof, flags) in pprofs.iter().zip([&[][..], &["--state", "on-cpu,guest"]]) {
-        let (shown, reported) = (shown(program, pprof), reported(OSD, flags));
+    let pprof = pushed(OSD);
+    for (kind, flags) in [("wall", &[][..]), ("cpu", &["--state", "on-cpu,guest"])] {
+        let (shown, reported) = (shown(program, &pprof, kind), reported(OSD, flags));
         assert!(shown.len() > 50, "{shown:?}");
         assert_eq!(shown, reported);
     }
