@@ -2,7 +2,7 @@
 //!
 //! Names in the data come from the target and are hostile. Four things keep them text: the data is
 //! a block that no browser executes and that cannot end early ([`data_block`]); what is in the page
-//! besides is escaped ([`escaped`]); the script makes elements and text nodes, never markup; and a
+//! besides is escaped ([`xml_escaped`]); the script makes elements and text nodes, never markup; and a
 //! content security policy admits the script and the style by their hashes and nothing else, forbids
 //! every request, and makes the browser refuse to parse markup from text.
 
