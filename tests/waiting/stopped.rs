@@ -1,14 +1,14 @@
 //! Processes that somebody stops: a signal, a debugger, the freezer of their control group.
 
 use std::fs;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use wcprof_trace::model::{Span, Trace};
+use wcprof_trace::model::{Span, ThreadId, Trace};
 use wcprof_types::{StopCause, ThreadState};
 
 use wcprof_testkit::{
@@ -116,6 +116,15 @@ fn stopped_spans(trace: &Trace, cause: StopCause, name: &str) -> Vec<Span> {
     trace.spans.iter().filter(is_stop).cloned().collect()
 }
 
+/// How long a thread was found to have waited for a CPU, of the spans that reach into this time, ns.
+fn queued(trace: &Trace, thread: ThreadId, time: Range<u64>) -> u64 {
+    let spans = trace.spans.iter().filter(|span| {
+        let is_in = span.end.0 > time.start && span.start.0 < time.end;
+        is_in && span.thread == thread && span.state == ThreadState::Runnable
+    });
+    spans.map(|span| span.weight).sum()
+}
+
 /// Check that each thread is stopped from the one event to the other and at no other time, and that nothing else is made
 /// of it.
 #[track_caller]
@@ -150,6 +159,9 @@ fn assert_stopped(
         let from = first.end.0 - first.weight;
         let to = last.start.0 + last.weight;
         let (begins, ends) = (border(stop, &ticks), border(go, &ticks));
+        // One that waits for a CPU when it is stopped is seen to have waited only after it has stopped.
+        let queued = queued(&trace, first.thread, stop.before..go.before);
+        let begins = *begins.start()..=begins.end() + queued;
         assert!(
             begins.contains(&from) && ends.contains(&to),
             "{from} {to} {}",
