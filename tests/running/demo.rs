@@ -112,17 +112,19 @@ fn long_demo(folder: &Path, is_recording: bool) -> (Child, i32) {
         .spawn()
         .expect("wcprof starts");
     let worker = worker(&demo);
+    let mut first = None;
     let workload = wait_until("no workload, or no trace", || {
         let workload = children(worker).first().copied();
-        workload.filter(|_| !is_recording || is_sampled(folder))
+        let trace = fs::metadata(folder.join(TRACE));
+        let len = trace.map_or(0, |trace| trace.len());
+        if len > FILE_HEADER_BYTES as u64 {
+            first.get_or_insert(len);
+        }
+        // What is known at the begin may be written before the first samples are.
+        let is_sampled = first.is_some_and(|first| len > first);
+        workload.filter(|_| !is_recording || is_sampled)
     });
     (demo, workload)
-}
-
-/// Whether the trace has more than its header.
-fn is_sampled(folder: &Path) -> bool {
-    let trace = fs::metadata(folder.join(TRACE));
-    trace.is_ok_and(|trace| trace.len() > FILE_HEADER_BYTES as u64)
 }
 
 /// Check that the workload ends when the demo is killed, early or late, and that nothing is left of

@@ -23,8 +23,8 @@ pub(crate) struct ExitedCpu {
     /// When something was given last, and where its interval began.
     since: u64,
     before: u64,
-    /// A thread was first seen since the last reading that had run before, nobody knows for how long.
-    is_vague: bool,
+    /// What threads that were first seen since the last reading had run before, at most since the first one, ns.
+    vague: u64,
     /// What living threads can have run on all CPUs between the last look at them and the last reading, ns.
     unseen: u64,
 }
@@ -35,16 +35,20 @@ impl ExitedCpu {
         self.since = time;
     }
 
-    /// A thread that is older than the process's part was first looked at. What it ran since the first reading is not
-    /// that of an exited thread: nothing counts that was used until the next one.
-    pub(crate) fn looked_at_older(&mut self) {
-        self.is_vague = true;
+    /// A thread that is older than the process's part was first looked at, and has run for so long since its birth. What it ran
+    /// since the first reading is not that of an exited thread.
+    pub(crate) fn looked_at_older(&mut self, run_ns: u64) {
+        self.vague = self.vague.saturating_add(run_ns);
     }
 
     /// Takes a reading of the process's CPU clock at a time.
     pub(crate) fn read(&mut self, clock: &CpuClock, n_cpus: u64, now: u64) {
-        if std::mem::take(&mut self.is_vague) || self.first.is_none() {
+        let vague = std::mem::take(&mut self.vague);
+        // Too much to tell: nothing counts that was used until now.
+        if vague > UNSETTLED_NS * n_cpus || self.first.is_none() {
             (self.first, self.shown, self.since) = (Some(clock.cpu_ns), 0, now);
+        } else {
+            self.shown += vague;
         }
         self.last = clock.cpu_ns;
         self.unseen = clock.unseen_ns.saturating_mul(n_cpus);

@@ -582,7 +582,7 @@ impl<S: TraceSink> Recorder<S> {
             return Ok(());
         };
         if tick.since == Some(Since::FirstTick) {
-            process.exited.looked_at_older();
+            process.exited.looked_at_older(tick.counters.run_ns);
         }
         let id = self.writer.add_thread(process.id, tick.tid, seen, name)?;
         if let Some(fold) = self.fold_of(tick.target) {

@@ -335,7 +335,7 @@ fn short_lives() {
 }
 
 /// Check that what threads ran before they were first looked at, late since there are many, is not that of exited threads,
-/// and that this holds no longer than until they are known.
+/// that this holds no longer than until they are known, and that one that hardly ran hides nothing.
 #[test]
 fn looked_at_late() {
     let n_cpus = N_CPUS as u64;
@@ -343,25 +343,27 @@ fn looked_at_late() {
         let pieces = exited.take_settled(n_cpus, now);
         pieces.iter().map(|piece| piece.weight).sum::<u64>()
     };
-    for is_late in [false, true] {
+    for (ran, is_late) in [(0, false), (MS, false), (9000 * MS, true)] {
         let mut exited = ExitedCpu::default();
         exited.begin(0);
-        exited.looked_at_older();
+        exited.looked_at_older(MS);
         exited.read(&clock(0, 0), n_cpus, 0);
         assert_eq!(given(&mut exited, 0), 0);
         // For a second nobody sees what runs.
-        if is_late {
-            exited.looked_at_older();
-        }
+        exited.looked_at_older(ran);
         exited.read(&clock(1000 * MS, 0), n_cpus, 1000 * MS);
         let keep = UNSETTLED_NS * n_cpus;
         let first = given(&mut exited, 1000 * MS);
-        assert_eq!(first, if is_late { 0 } else { 1000 * MS - keep });
+        assert_eq!(first, if is_late { 0 } else { 1000 * MS - keep - ran });
         exited.show(300 * MS);
         exited.read(&clock(2000 * MS, 0), n_cpus, 2000 * MS);
         assert_eq!(
             first + given(&mut exited, 2000 * MS),
-            if is_late { 700 } else { 1700 } * MS - keep
+            if is_late {
+                700 * MS - keep
+            } else {
+                1700 * MS - keep - ran
+            }
         );
     }
 }
