@@ -35,8 +35,8 @@ impl ExitedCpu {
         self.since = time;
     }
 
-    /// A thread that is older than the process's part was first looked at, and has run for so long since its birth. What it ran
-    /// since the first reading is not that of an exited thread.
+    /// A thread that was born before the process's part was first looked at. `run_ns` is its run time since its birth: as much of
+    /// what the process used since the first reading may be this thread's.
     pub(crate) fn looked_at_older(&mut self, run_ns: u64) {
         self.vague = self.vague.saturating_add(run_ns);
     }

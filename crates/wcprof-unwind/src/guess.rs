@@ -210,13 +210,9 @@ impl Unwinder {
             .min(cursor.sp.checked_add(FRAME_SEARCH_BYTES)?);
         let mut only = None;
         for slot in (from..to.saturating_sub(7)).step_by(8) {
-            let (word, caller) = caller_at(cursor, slot, memory)?;
-            if !is_user_address(word) || !self.is_code(caller.address.for_lookup()) {
+            let Some((word, _)) = self.candidate(cursor, slot, memory)? else {
                 continue;
-            }
-            if !self.take_steps(1) {
-                return None;
-            }
+            };
             let mut buffer = [0; CALL_LOOKBEHIND];
             let before = bytes_before(text, word, &mut buffer);
             let target = call_target(before, word, text);
@@ -336,6 +332,21 @@ impl Unwinder {
         Some((cursor.sp.next_multiple_of(8)..end).step_by(8))
     }
 
+    /// The word of a slot and the caller that it makes as a return address, if that is in code: a step of a search. The outer `None`
+    /// ends the search: the slot cannot be read, or no step is left.
+    fn candidate<M: StackMemory + ?Sized>(
+        &mut self,
+        cursor: &Cursor,
+        slot: u64,
+        memory: &mut M,
+    ) -> Option<Option<(u64, Cursor)>> {
+        let (word, caller) = caller_at(cursor, slot, memory)?;
+        if !is_user_address(word) || !self.is_code(caller.address.for_lookup()) {
+            return Some(None);
+        }
+        self.take_steps(1).then_some(Some((word, caller)))
+    }
+
     /// The caller of a function without an FDE that the first function of the program or of a thread has called through a
     /// pointer, as musl's do: the first return address above the stack pointer, if it is in that function.
     fn called_first<M: StackMemory + ?Sized>(
@@ -373,13 +384,9 @@ impl Unwinder {
             direct_call_target(bytes_before(text, address, &mut buffer), address)
         });
         for slot in self.slots_above(cursor)?.take_while(|slot| *slot < bp) {
-            let (word, caller) = caller_at(cursor, slot, memory)?;
-            if !is_user_address(word) || !self.is_code(caller.address.for_lookup()) {
+            let Some((word, caller)) = self.candidate(cursor, slot, memory)? else {
                 continue;
-            }
-            if !self.take_steps(1) {
-                return None;
-            }
+            };
             let mut buffer = [0; CALL_LOOKBEHIND];
             let before = bytes_before(text, word, &mut buffer);
             let Some(target) = direct_call_target(before, word) else {
@@ -461,13 +468,9 @@ impl Unwinder {
             return None;
         }
         for slot in self.slots_above(cursor)? {
-            let (word, caller) = caller_at(cursor, slot, memory)?;
-            if !is_user_address(word) || !self.is_code(caller.address.for_lookup()) {
+            let Some((word, caller)) = self.candidate(cursor, slot, memory)? else {
                 continue;
-            }
-            if !self.take_steps(1) {
-                return None;
-            }
+            };
             let mut buffer = [0; CALL_LOOKBEHIND];
             let before = bytes_before(text, word, &mut buffer);
             let target = direct_call_target(before, word);

@@ -7,6 +7,7 @@ use wcprof_profile::model::{
 use wcprof_types::{Avma, FdKind, FdTarget, Pid, StackEnd, Tid};
 
 use super::builder::Builder;
+use super::rules::TABLE_LOCK;
 use crate::{RuleSet, hotspots, lock_report, locks_to_json, render_locks, to_do};
 
 const TICK_NS: u64 = 10_000_000;
@@ -102,15 +103,6 @@ fn text() {
 /// ones it is not known what they wait for.
 fn sessions(n_others: usize) -> Profile {
     let mut b = Builder::new();
-    let wait = [
-        "postgres!PostgresMain",
-        "postgres!LockRelationOid",
-        "postgres!LockAcquireExtended",
-        "postgres!postgres+0x45d8a0",
-        "postgres!ProcSleep",
-        "postgres!WaitLatch",
-        "libc.so.6!epoll_wait",
-    ];
     let sleep = [
         "postgres!PostgresMain",
         "postgres!pg_sleep",
@@ -118,7 +110,7 @@ fn sessions(n_others: usize) -> Profile {
     ];
     for _ in 0..8 {
         let session = b.thread("postgres");
-        b.row(session, State::Lock, 900, &wait);
+        b.row(session, State::Lock, 900, &TABLE_LOCK);
         b.row(session, State::OnCpu, 100, &["postgres!PostgresMain"]);
     }
     for _ in 0..n_others {

@@ -279,7 +279,8 @@ fn lock_contention() -> Case {
     )
 }
 
-const TABLE_LOCK: [&str; 7] = [
+/// A session of PostgreSQL that waits for the lock of a table.
+pub(super) const TABLE_LOCK: [&str; 7] = [
     "postgres!PostgresMain",
     "postgres!LockRelationOid",
     "postgres!LockAcquireExtended",
