@@ -8,7 +8,7 @@ mod osd;
 mod overhead;
 mod report;
 mod screen;
-mod stats;
+pub mod stats;
 mod symbolizers;
 mod symbols;
 

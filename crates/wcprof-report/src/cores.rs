@@ -12,6 +12,9 @@ const FEW_PROCESSES: usize = 3;
 const MAX_POOLS: usize = 5;
 /// Cores below which a pool, or one of many processes, is not named.
 const MIN_CORES: f64 = 0.005;
+/// Columns of names, as wide as the longest within these.
+const MIN_NAME: usize = 44;
+const MAX_NAME: usize = 72;
 
 /// The table: classes with their processes and busiest pools, ratios below; then what an operation costs. One process
 /// that counts its operations has no classes to be compared. Names are escaped.
@@ -32,27 +35,55 @@ pub fn cores_text(cores: &Cores) -> String {
     parts.join("\n")
 }
 
+/// A line of the table, not escaped.
+struct Row {
+    name: String,
+    n_threads: String,
+    cores: f64,
+    us_per_op: Option<f64>,
+}
+
 fn classes_text(cores: &Cores) -> String {
-    let us = |us: Option<f64>| us.map_or(String::new(), |us| format!(" {us:>10.1}"));
     let heading = if cores.us_per_op.is_some() {
         "  us CPU/op"
     } else {
         ""
     };
-    let name = "CPU by class of process";
-    let mut out = format!("{name:<44} {:>9} {:>8}{heading}\n", "threads", "cores");
+    let mut rows = Vec::new();
     for class in &cores.classes {
-        let name = match class.processes.len() {
-            1 => class.class.clone(),
-            n => format!("{} ({n} processes)", class.class),
-        };
-        let n_threads = class.n_threads.to_string();
-        out += &line(&name, &n_threads, class.cores, &us(class.us_per_op));
-        out += &parts(class);
+        rows.push(Row {
+            name: match class.processes.len() {
+                1 => class.class.clone(),
+                n => format!("{} ({n} processes)", class.class),
+            },
+            n_threads: class.n_threads.to_string(),
+            cores: class.cores,
+            us_per_op: class.us_per_op,
+        });
+        parts(class, &mut rows);
     }
     if cores.classes.len() > 1 {
         let n: usize = cores.classes.iter().map(|c| c.n_threads).sum();
-        out += &line("all", &n.to_string(), cores.cores, &us(cores.us_per_op));
+        rows.push(Row {
+            name: "all".to_owned(),
+            n_threads: n.to_string(),
+            cores: cores.cores,
+            us_per_op: cores.us_per_op,
+        });
+    }
+    let longest = rows.iter().map(|row| row.name.chars().count()).max();
+    let width = longest.unwrap_or(0).clamp(MIN_NAME, MAX_NAME);
+    let name = "CPU by class of process";
+    let mut out = format!("{name:<width$} {:>9} {:>8}{heading}\n", "threads", "cores");
+    for row in rows {
+        let name = terminal_name(&row.name);
+        let us = row.us_per_op.map(|us| format!(" {us:>10.1}"));
+        out += &format!(
+            "{name:<width$} {:>9} {:>8.2}{}\n",
+            row.n_threads,
+            row.cores,
+            us.unwrap_or_default()
+        );
     }
     for ratio in &cores.ratios {
         let (class, to) = (terminal_name(&ratio.class), terminal_name(&ratio.to));
@@ -61,14 +92,14 @@ fn classes_text(cores: &Cores) -> String {
     out
 }
 
-fn line(name: &str, n_threads: &str, cores: f64, us: &str) -> String {
-    format!(
-        "{:<44} {n_threads:>9} {cores:>8.2}{us}\n",
-        terminal_name(name)
-    )
-}
-
-fn parts(class: &ClassCores) -> String {
+/// The processes and pools of a class.
+fn parts(class: &ClassCores, rows: &mut Vec<Row>) {
+    let row = |name, n_threads, cores| Row {
+        name,
+        n_threads,
+        cores,
+        us_per_op: None,
+    };
     // Of many processes those alone that used something.
     let is_shown = |process: &&ProcessCores| process.cores >= MIN_CORES || process.ended.is_some();
     let n_shown = match class.processes.len() {
@@ -76,25 +107,27 @@ fn parts(class: &ClassCores) -> String {
         n => n,
     };
     let (shown, rest) = class.processes.split_at(n_shown.min(MAX_PROCESSES));
-    let processes = shown.iter().map(|p| {
+    rows.extend(shown.iter().map(|p| {
         let ended = p
             .ended
             .as_ref()
             .map_or(String::new(), |why| format!(", {why}"));
         let name = format!("  {} (pid {} on {}{ended})", p.title, p.pid, p.host);
-        line(&name, &p.n_threads.to_string(), p.cores, "")
-    });
-    let mut out: String = processes.collect();
+        row(name, p.n_threads.to_string(), p.cores)
+    }));
     if !rest.is_empty() && !shown.is_empty() {
         let cores = rest.iter().map(|p| p.cores).sum();
-        out += &line(&format!("  and {} more", rest.len()), "", cores, "");
+        rows.push(row(
+            format!("  and {} more", rest.len()),
+            String::new(),
+            cores,
+        ));
     }
     let pools = class.pools.iter().take(MAX_POOLS);
     for pool in pools.filter(|pool| pool.cores >= MIN_CORES) {
         let name = format!("  pool {}", pool.name);
-        out += &line(&name, &pool.n_threads.to_string(), pool.cores, "");
+        rows.push(row(name, pool.n_threads.to_string(), pool.cores));
     }
-    out
 }
 
 #[cfg(test)]
@@ -130,7 +163,7 @@ mod tests {
         };
         let mut osd = class("ceph-osd", 1.02, "osd.3");
         osd.processes.push(ProcessCores {
-            title: "osd.4".to_owned(),
+            title: "osd.4 with a name as long as that of a session of a database".to_owned(),
             ended: Some("exited".to_owned()),
             ..osd.processes[0].clone()
         });
@@ -144,18 +177,22 @@ mod tests {
                 ratio: 2.96,
             }],
         };
-        let expected = "\
-CPU by class of process                        threads    cores  us CPU/op
-radosgw                                             70     3.02      302.0
-  rgw?[2J (pid 7 on node1)                          70     3.02
-  pool msgr-worker-N                                 3     1.51
-ceph-osd (2 processes)                              70     1.02      102.0
-  osd.3 (pid 7 on node1)                            70     1.02
-  osd.4 (pid 7 on node1, exited)                    70     1.02
-  pool msgr-worker-N                                 3     0.51
-all                                                140     4.04      404.0
-cores of radosgw for each of ceph-osd: 2.96
-";
+        let expected = [
+            ("CPU by class of process", "  threads    cores  us CPU/op"),
+            ("radosgw", "       70     3.02      302.0"),
+            ("  rgw?[2J (pid 7 on node1)", "       70     3.02"),
+            ("  pool msgr-worker-N", "        3     1.51"),
+            ("ceph-osd (2 processes)", "       70     1.02      102.0"),
+            ("  osd.3 (pid 7 on node1)", "       70     1.02"),
+            (
+                "  osd.4 with a name as long as that of a session of a database (pid 7 on node1, exited)",
+                "       70     1.02",
+            ),
+            ("  pool msgr-worker-N", "        3     0.51"),
+            ("all", "      140     4.04      404.0"),
+        ];
+        let expected = expected.map(|(name, figures)| format!("{name:<72} {figures}\n"));
+        let expected = expected.concat() + "cores of radosgw for each of ceph-osd: 2.96\n";
         assert_eq!(cores_text(&cores), expected);
     }
 }

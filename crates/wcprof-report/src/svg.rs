@@ -100,7 +100,7 @@ const LEGEND: u64 = 24;
 const SQUARE: usize = 12;
 const LETTER: usize = 7;
 
-/// A drawing with a line below it that says which color is which state. One that does not begin as inferno's stays as it is.
+/// A drawing with a line below it that says which color is which state, and a button for search that can be read. One that does not begin as inferno's stays as it is.
 fn with_legend(svg: &str, states: impl Iterator<Item = State>) -> String {
     let higher = || {
         let (before, rest) = svg.split_once(" height=\"")?;
@@ -130,7 +130,8 @@ fn with_legend(svg: &str, states: impl Iterator<Item = State>) -> String {
         );
         left = text + name.len() * LETTER + 16;
     }
-    out + "</g></svg>\n"
+    // The button that searches is almost invisible otherwise, until the pointer is on it.
+    out + "</g><style type=\"text/css\">#search { opacity:0.8; }</style></svg>\n"
 }
 
 /// The color of each frame, by its name.

@@ -29,6 +29,19 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ),
 ];
 
+/// The first screen of a real program, shortened, behind the long help of the commands that print it.
+const FIRST_SCREEN: &str = include_str!("first-screen.txt");
+
+/// The command line's definition.
+fn definition() -> Command {
+    let with_screen = |command: Command| {
+        let examples = command.get_after_help().cloned().unwrap_or_default();
+        command.after_long_help(format!("{examples}\n\n{FIRST_SCREEN}"))
+    };
+    let command = Cli::command().mut_subcommand("attach", with_screen);
+    command.mut_subcommand("report", with_screen)
+}
+
 /// The command line as it is typed.
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
     let matches = command().try_get_matches_from(args)?;
@@ -37,7 +50,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, cla
 
 /// The command line's definition, with the list of commands in groups.
 pub(crate) fn command() -> Command {
-    let command = Cli::command();
+    let command = definition();
     let mut list = String::new();
     for (heading, names) in GROUPS {
         let _ = writeln!(list, "{heading}");
@@ -64,7 +77,7 @@ pub(crate) fn completions(shell: Shell) -> Result<(), Failure> {
 
 /// Prints a manual page, or writes all to a folder.
 pub(crate) fn man(words: &[String], dir: Option<&Path>, force: ForceArgs) -> Result<(), Failure> {
-    let mut root = Cli::command().disable_help_subcommand(true);
+    let mut root = definition().disable_help_subcommand(true);
     root.build();
     if let Some(dir) = dir {
         fs::create_dir_all(dir)

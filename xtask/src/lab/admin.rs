@@ -31,6 +31,22 @@ pub fn counter(socket: &Path, logger: &str, counter: &str) -> Result<u64> {
     value.with_context(|| format!("no counter {logger}.{counter}: {answer}"))
 }
 
+/// Sum of such counters of all images that a client of librbd has open.
+///
+/// # Errors
+/// When the client does not answer, or has no image open.
+pub fn image_counters(socket: &Path, counters: &[&str]) -> Result<u64> {
+    let answer = ask(socket, &json!({"prefix": "perf dump"}))?;
+    let loggers = answer.as_object().into_iter().flatten();
+    let values = loggers
+        .filter(|(logger, _)| logger.starts_with("librbd-"))
+        .flat_map(|(_, image)| counters.iter().map(|counter| image[*counter].as_u64()));
+    let values: Option<Vec<u64>> = values.collect();
+    let values = values.filter(|values| !values.is_empty());
+    let values = values.with_context(|| format!("no counters {counters:?} of an image"))?;
+    Ok(values.into_iter().sum())
+}
+
 fn exchange(socket: &Path, command: &Value) -> Result<Value> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;

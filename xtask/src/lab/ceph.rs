@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use fs_err as fs;
 
 use super::conf::{self, Options};
@@ -12,6 +12,8 @@ use crate::process::{capture_json, wait_until};
 
 /// An image of one GiB fits into the cache of one OSD.
 const IMAGE_SIZE: &str = "1024M";
+/// How all of it is read or written.
+const BENCH: &str = "--io-pattern seq --io-size 4M --io-total 1024M";
 
 /// Makes a new cluster; what an earlier one left is removed.
 ///
@@ -58,48 +60,98 @@ fn make(lab: &Lab, options: &Options) -> Result<()> {
     ] {
         lab.run(&line)?;
     }
-    let line = format!("ceph-mon -f -c {folder}/ceph.conf -i a");
-    let monitor = lab.start("mon.a", &line, options.tcmalloc)?;
-    wait_until("the monitor answers", 60, || {
-        monitor.require_running()?;
-        Ok(lab.run("ceph --connect-timeout 2 mon stat").is_ok())
-    })?;
+    start_monitor(lab, options)?;
     say("mon.a");
     for id in 0..options.osds {
-        start_osd(lab, id, options.tcmalloc)?;
+        make_osd(lab, id)?;
+        start_osd(lab, id, options)?;
         say(&format!("osd.{id}"));
     }
-    wait_until("all OSDs are up", 120, || {
-        let stat = capture_json(lab.command("ceph osd stat -f json"))?;
-        Ok(stat["num_up_osds"] == options.osds)
-    })?;
+    wait_for_osds(lab, options)?;
     // Only silences a health warning.
     let _ = lab.run("ceph osd require-osd-release pacific");
     lab.run(&format!("ceph osd pool create {POOL} 32 32 replicated"))?;
     lab.run(&format!("ceph osd pool application enable {POOL} rbd"))?;
-    // Reads of what was never written do not reach the store, and only reads fill its cache.
-    let bench = format!("--io-pattern seq --io-size 4M --io-total {IMAGE_SIZE}");
-    for words in [
-        format!("create --size {IMAGE_SIZE} --image-feature layering,exclusive-lock"),
-        format!("bench --io-type write --io-threads 8 {bench}"),
-        format!("bench --io-type read --io-threads 4 {bench}"),
-    ] {
-        // A cluster that does not answer would keep it waiting for ever. In this process group, so that Ctrl-C
-        // ends it.
-        lab.run(&format!(
-            "timeout --foreground 300 rbd {words} {POOL}/{IMAGE}"
-        ))?;
-        say(&format!("rbd {words}"));
-    }
-    let (mode, osds, tcmalloc) = (options.mode, options.osds, options.tcmalloc);
-    let description = format!("{mode:?} bluestore OSDs={osds} tcmalloc={tcmalloc}").to_lowercase();
-    fs::write(lab.description(), format!("{description}\n"))?;
-    say(&description);
+    rbd(
+        lab,
+        &format!("create --size {IMAGE_SIZE} --image-feature layering,exclusive-lock"),
+    )?;
+    // Reads of what was never written do not reach the store.
+    rbd(
+        lab,
+        &format!("bench --io-type write --io-threads 8 {BENCH}"),
+    )?;
+    fill_cache(lab)?;
+    say("image");
+    describe(lab, options)?;
     println!("for ceph, rbd and rados: export CEPH_CONF={folder}/ceph.conf");
     Ok(())
 }
 
-fn start_osd(lab: &Lab, id: u32, tcmalloc: bool) -> Result<()> {
+/// Starts the daemons of a cluster again, as these options say; its data stay. What runs of it, the virtual machine too, is
+/// stopped before.
+///
+/// # Errors
+/// When no cluster was made, with as many OSDs, or a daemon neither ends nor starts.
+pub fn restart(lab: &Lab, options: &Options) -> Result<()> {
+    down(lab, false)?;
+    fs::remove_file(lab.description())?;
+    let conf = fs::read_to_string(lab.file("ceph.conf"))?;
+    let id = conf.lines().find_map(|line| line.strip_prefix("fsid = "));
+    let id = id.context("the cluster's configuration has no `fsid`")?;
+    fs::write(
+        lab.file("ceph.conf"),
+        conf::text(&lab.cluster(), id, options),
+    )?;
+    start_monitor(lab, options)?;
+    for id in 0..options.osds {
+        start_osd(lab, id, options)?;
+    }
+    wait_for_osds(lab, options)?;
+    fill_cache(lab)?;
+    describe(lab, options)
+}
+
+/// Says that the cluster is complete, and how it was made.
+fn describe(lab: &Lab, options: &Options) -> Result<()> {
+    let (mode, osds, tcmalloc) = (options.mode, options.osds, options.tcmalloc);
+    let description = format!("{mode:?} bluestore OSDs={osds} tcmalloc={tcmalloc}").to_lowercase();
+    println!("{description}");
+    Ok(fs::write(lab.description(), format!("{description}\n"))?)
+}
+
+/// Runs `rbd` on the image. A cluster that does not answer would keep it waiting for ever. In this process group, so that Ctrl-C
+/// ends it.
+fn rbd(lab: &Lab, words: &str) -> Result<()> {
+    lab.run(&format!(
+        "timeout --foreground 300 rbd {words} {POOL}/{IMAGE}"
+    ))?;
+    Ok(())
+}
+
+/// Reads the image once: only reads fill the cache of an OSD.
+fn fill_cache(lab: &Lab) -> Result<()> {
+    rbd(lab, &format!("bench --io-type read --io-threads 4 {BENCH}"))
+}
+
+fn start_monitor(lab: &Lab, options: &Options) -> Result<()> {
+    let line = format!("ceph-mon -f -c {}/ceph.conf -i a", lab.cluster());
+    let monitor = lab.start("mon.a", &line, options.tcmalloc)?;
+    wait_until("the monitor answers", 60, || {
+        monitor.require_running()?;
+        Ok(lab.run("ceph --connect-timeout 2 mon stat").is_ok())
+    })
+}
+
+fn wait_for_osds(lab: &Lab, options: &Options) -> Result<()> {
+    wait_until("all OSDs are up", 120, || {
+        let stat = capture_json(lab.command("ceph osd stat -f json"))?;
+        Ok(stat["num_up_osds"] == options.osds)
+    })
+}
+
+/// Registers an OSD with the monitor, and makes its store.
+fn make_osd(lab: &Lab, id: u32) -> Result<()> {
     let (name, conf) = (format!("osd.{id}"), format!("{}/ceph.conf", lab.cluster()));
     let folder = format!("{}/{name}", lab.cluster());
     fs::create_dir_all(&folder)?;
@@ -117,7 +169,12 @@ fn start_osd(lab: &Lab, id: u32, tcmalloc: bool) -> Result<()> {
     lab.run(&format!(
         "ceph-osd --mkfs -c {conf} -i {id} --osd-uuid {uuid}"
     ))?;
-    lab.start(&name, &format!("ceph-osd -f -c {conf} -i {id}"), tcmalloc)?
+    Ok(())
+}
+
+fn start_osd(lab: &Lab, id: u32, options: &Options) -> Result<()> {
+    let line = format!("ceph-osd -f -c {}/ceph.conf -i {id}", lab.cluster());
+    lab.start(&format!("osd.{id}"), &line, options.tcmalloc)?
         .require_running()
 }
 

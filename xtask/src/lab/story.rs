@@ -6,6 +6,7 @@
 //! the OSD; what it must find, and what it must not find any more, is checked, and all is written to a
 //! report. The steps run in a process of their own, so that the lab is taken down however they end.
 
+mod causes;
 mod measure;
 mod steps;
 mod text;
@@ -21,8 +22,12 @@ use super::{ceph, vm};
 /// How the story is recorded.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Also keep the traces, without names of this host, as fixtures
+    /// Instead: all that the story changes at once, and each alone taken away; fails where the first screen has another order
+    /// than CPU time of an operation
     #[arg(long)]
+    causes: bool,
+    /// Also keep the traces, without names of this host, as fixtures
+    #[arg(long, conflicts_with = "causes")]
     fixtures: bool,
     /// Length of each recording in seconds
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(5..=120))]
@@ -42,6 +47,9 @@ pub fn run(lab: &Lab, options: &Options) -> Result<()> {
 
 fn run_steps(lab: &Lab, options: &Options) -> Result<()> {
     let wcprof = Wcprof::new("lab-story", options.seconds, options.rate)?;
+    if options.causes {
+        return causes::run(lab, &wcprof);
+    }
     measure::write_probes(&wcprof)?;
     let mut done = Vec::new();
     let mut running = None;

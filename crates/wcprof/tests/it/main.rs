@@ -12,6 +12,7 @@ mod html;
 mod import;
 mod outputs;
 mod replay;
+mod shown;
 mod store;
 mod support;
 mod symbols;

@@ -119,8 +119,8 @@ function bar() {
   scope.addEventListener('change', () => App.setScope(scope.value === '' ? null : Number(scope.value)));
   const jump = (id, name) => el('a', { href: `#${id}`, onclick: event => { event.preventDefault(); byId(id).scrollIntoView(); } }, name);
   const themes = { auto: 'light', light: 'dark', dark: 'auto' };
-  return el('header', { id: 'bar' }, el('nav', { 'aria-label': 'parts' }, DATA.first && jump('first', 'What to do'), jump('graph', AROUND ? 'Graph' : 'Flame graph'), jump('findings', 'Findings'), jump('pools', GROUP_NOUN),
-    jump('calls', 'Call tree'), DATA.map && jump('states', 'States'), jump('top', 'Recording'), jump('symbols', 'Symbols')),
+  return el('header', { id: 'bar' }, el('nav', { 'aria-label': 'parts' }, DATA.first && jump('first', 'What to do'), jump('graph', AROUND ? 'Graph' : 'Flame graph'), jump('pools', GROUP_NOUN), DATA.map && jump('states', 'States'),
+    jump('calls', 'Call tree'), jump('findings', 'Findings'), jump('top', 'Recording'), jump('symbols', 'Symbols')),
     el('span', { class: 'space' }), GROUPS.length > 1 && scope, GROUPS.length > 1 ? null : el('span', { hidden: true }, scope), input, el('span', { id: 'found', class: 'dim', 'aria-live': 'polite' }),
     el('button', { id: 'theme', onclick: () => App.theme(themes[App.chosen]) }, 'Theme'), el('button', { 'aria-label': 'keys', onclick: () => byId('help').showModal() }, '?'));
 }
@@ -143,7 +143,7 @@ function keys(event) {
 
 function start() {
   App.theme();
-  byId('page').append(el('a', { class: 'skip', href: '#findings', onclick: event => { event.preventDefault(); byId('findings').scrollIntoView(); } }, 'To the findings'), bar(), firstScreen() ?? '', flameSection(), findings(), groupSection(), treeSection(), mapSection() ?? '', summary(), symbolHealth(), footer(),
+  byId('page').append(el('a', { class: 'skip', href: '#findings', onclick: event => { event.preventDefault(); byId('findings').scrollIntoView(); } }, 'To the findings'), bar(), firstScreen() ?? '', flameSection(), groupSection(), mapSection() ?? '', treeSection(), findings(), summary(), symbolHealth(), footer(),
     el('div', { id: 'tip', role: 'presentation' }), help());
   App.theme();
   flame.choose();

@@ -30,11 +30,11 @@ const groupTable = {
       el('button', { onclick: () => { this.sort = { key: k, down: k === key ? !down : k !== 'name' }; this.draw(); byId('groups').querySelectorAll('th button')[i].focus(); } },
         label, k === key && (down ? ' \u2193' : ' \u2191'))));
     head.splice(2, 0, el('th', {}, 'states'));
-    const cell = (us, whole) => el('td', { class: 'num' }, us > 0 && el('span', { title: time(us) }, percent(us, whole)));
+    const cell = us => el('td', { class: 'num' }, us > 0 && el('span', { title: time(us) }, atATime(us)));
     const line = g => {
       const title = (g.processes ?? []).map(text).join(', ') + (g.n_processes > 3 ? ` and ${g.n_processes - 3} more` : '');
       const cells = this.columns.slice(1).map(([k, , f]) => k === 'threads' ? el('td', { class: 'num' }, grouped(f(g)))
-        : k === 'shown' ? el('td', { class: 'num' }, time(f(g))) : cell(f(g), g.observed));
+        : k === 'shown' ? el('td', { class: 'num' }, time(f(g))) : cell(f(g)));
       cells.splice(1, 0, el('td', { class: 'wide' }, mixBar(g.states_us)));
       return el('tr', { class: g.at === App.scope ? 'chosen' : '' },
         el('td', { class: 'name' }, el('button', { class: 'go', title, 'aria-pressed': String(g.at === App.scope), onclick: () => App.setScope(g.at === App.scope ? null : g.at) }, g.name)), cells);
@@ -51,6 +51,6 @@ const groupTable = {
 
 function groupSection() {
   return el('section', { id: 'pools', 'aria-label': GROUP_NOUN.toLowerCase() }, el('h2', {}, GROUP_NOUN),
-    el('p', { class: 'dim' }, 'Percent of the group\u2019s observed thread time. A name shows the group alone in the graphs below; a second click shows all.'),
+    el('p', { class: 'dim' }, 'Threads at a time. A name shows the group alone in the graphs; a second click shows all.'),
     el('div', { class: 'scroll', id: 'groups' }));
 }

@@ -6,15 +6,15 @@ function fact(name, value, props) {
 
 // The states with their colors; a click shows the time in one alone.
 function legend() {
-  const h = DATA.headline, whole = sum(h.states_us);
-  const box = el('div', { class: 'legend', id: 'legend' });
+  const h = DATA.headline;
+  const box = el('div', { class: 'legend', id: 'legend' }, el('span', { class: 'dim' }, 'threads at a time:'));
   for (const state of ORDER.filter(s => h.states_us[s] > 0)) {
     const dot = el('i');
     dot.style.background = color(state);
     // Hidden time is in no graph.
     const isHidden = isIdle(state) && !DATA.view.idle;
     box.append(el('button', { 'data-state': state, 'aria-pressed': 'false', disabled: isHidden, title: isHidden ? 'hidden; wcprof report --idle show' : 'show this state alone', onclick: () => App.toggleState(state) }, dot,
-      `${DATA.states[state]} ${percent(h.states_us[state], whole)} `, el('span', { class: 'dim' }, time(h.states_us[state]))));
+      `${DATA.states[state]} ${atATime(h.states_us[state])} `, el('span', { class: 'dim' }, time(h.states_us[state]))));
   }
   return box;
 }
@@ -44,7 +44,7 @@ function summary() {
   return el('section', { id: 'top', 'aria-label': 'headline' },
     DATA.first ? el('h2', {}, 'Recording') : el('h1', { class: 'plain' }, h.title), facts,
     mixBar(h.states_us), idle > 0 && busy > 0 && [mixBar(h.states_us.map((us, s) => isIdle(s) ? 0 : us)),
-      el('p', { class: 'dim' }, `the ${time(busy)} that are not idle: ${mixText(h.states_us.map((us, s) => isIdle(s) ? 0 : us))}`)],
+      el('p', { class: 'dim' }, `threads at a time that are not idle: ${ORDER.filter(s => !isIdle(s) && h.states_us[s] > 0).map(s => `${DATA.states[s]} ${atATime(h.states_us[s])}`).join(', ')}`)],
     el('p', { class: 'dim' }, `missing: ${missing}. `, own),
     h.cut && el('p', { class: 'note warn' }, `the recording was cut short: ${h.cut}`),
     DATA.view.flags.length > 0 && el('p', { class: 'note' }, 'shown is a part of the trace: ', el('code', {}, DATA.view.flags.join(' '))),
@@ -73,14 +73,13 @@ function cores() {
 }
 
 function symbolHealth() {
-  const whole = sum(DATA.headline.states_us);
   const without = DATA.modules.filter(m => m.n_unnamed > 0).length;
   const row = m => el('tr', {},
     el('td', { class: 'name', title: text(m.name) }, text(m.name)),
     el('td', { class: 'num' }, grouped(m.n_functions)),
     el('td', { class: 'num' }, grouped(m.n_unnamed)),
-    el('td', { class: 'num' }, percent(m.us, whole)),
-    el('td', { class: 'num' }, m.unnamed_us > 0 && percent(m.unnamed_us, whole)),
+    el('td', { class: 'num' }, time(m.us)),
+    el('td', { class: 'num' }, m.unnamed_us > 0 && time(m.unnamed_us)),
     el('td', { class: 'name dim' }, m.build_ids.join(' ')));
   const table = rows => el('div', { class: 'scroll' }, el('table', {},
     el('thead', {}, el('tr', {}, el('th', {}, 'module'), el('th', { class: 'num' }, 'functions seen'), el('th', { class: 'num' }, 'without a name'),

@@ -1,0 +1,356 @@
+//! `cargo xtask lab story --causes`: all causes of the story at once, and each alone taken away, to what an operation then costs by
+//! the kernel's CPU clocks, and to whether the first screen has the causes in that order.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use fs_err as fs;
+
+use crate::bench::stats::Ratio;
+use crate::cpu_time::cpu_time;
+use crate::lab::admin::image_counters;
+use crate::lab::conf::{self, Mode};
+use crate::lab::place::Lab;
+use crate::lab::vm::{self, Cache};
+use crate::lab::wcprof::Wcprof;
+use crate::lab::{ceph, story::steps::BLOCK_SIZE};
+use crate::markdown::table;
+
+/// Rounds, in each of which every setup runs once: as many pairs of "all" and "without" for each cause.
+const N_ROUNDS: usize = 5;
+/// The guest is left alone so long after its first operations, and measured so long, s.
+const SETTLE: u64 = 3;
+const MEASURED: u64 = 7;
+
+/// Something that costs CPU time, and can be changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    Cache,
+    QemuMalloc,
+    OsdMalloc,
+    Secure,
+    NoIothread,
+}
+
+const CAUSES: [Cause; 5] = [
+    Cause::Cache,
+    Cause::QemuMalloc,
+    Cause::OsdMalloc,
+    Cause::Secure,
+    Cause::NoIothread,
+];
+
+impl Cause {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Cache => "rbd cache",
+            Self::QemuMalloc => "libc's malloc in QEMU",
+            Self::OsdMalloc => "libc's malloc in the OSD",
+            Self::Secure => "secure mode",
+            Self::NoIothread => "no iothread",
+        }
+    }
+
+    /// A part of its item's text on the first screen. One item says what to do about malloc in both programs.
+    fn text(self) -> &'static str {
+        match self {
+            Self::Cache => "rbd cache",
+            Self::QemuMalloc | Self::OsdMalloc => "libc's malloc",
+            Self::Secure => "ecure mode",
+            Self::NoIothread => "iothread",
+        }
+    }
+}
+
+/// What an operation of the guest costs, µs of CPU time.
+#[derive(Debug, Clone, Copy)]
+struct Cost {
+    /// Without the threads that emulate the guest's processor: with KVM there is no such work.
+    qemu: f64,
+    osd: f64,
+}
+
+impl Cost {
+    fn sum(self) -> f64 {
+        self.qemu + self.osd
+    }
+}
+
+/// What was measured of one cause.
+#[derive(Debug)]
+struct Measured {
+    cause: Cause,
+    /// Cost without it by cost with all.
+    ratio: Ratio,
+    /// Its item on each of the first screens, from 0; `None` where no item says it.
+    ranks: Vec<Option<usize>>,
+}
+
+/// Measures all causes, and writes `causes.md`.
+///
+/// # Errors
+/// When a step fails, or the first screen has two causes in the wrong order.
+pub fn run(lab: &Lab, wcprof: &Wcprof) -> Result<()> {
+    let mut all: Vec<Cost> = Vec::new();
+    let mut without: [Vec<Cost>; CAUSES.len()] = Default::default();
+    let mut screens = Vec::new();
+    ceph::up(lab, &cluster(None))?;
+    let setups: Vec<Option<Cause>> = std::iter::once(None).chain(CAUSES.map(Some)).collect();
+    for round in 0..N_ROUNDS {
+        // Each round begins with another setup, so that none always follows the same one.
+        for turn in 0..setups.len() {
+            let setup = setups[(round + turn) % setups.len()];
+            ceph::restart(lab, &cluster(setup))?;
+            vm::up(lab, &machine(setup))?;
+            let cost = measure(lab)?;
+            let name = setup.map_or("all", Cause::name);
+            println!(
+                "round {round}: {name}: QEMU {:.1}, OSD {:.1} us",
+                cost.qemu, cost.osd
+            );
+            match CAUSES.iter().position(|cause| Some(*cause) == setup) {
+                Some(position) => without[position].push(cost),
+                None => {
+                    all.push(cost);
+                    screens.push(first_screen(lab, wcprof, round)?);
+                }
+            }
+            vm::down(lab)?;
+        }
+    }
+    let mut measured = Vec::new();
+    for (cause, costs) in CAUSES.into_iter().zip(&without) {
+        let pairs: Vec<_> = all
+            .iter()
+            .zip(costs)
+            .map(|(a, b)| (a.sum(), b.sum()))
+            .collect();
+        measured.push(Measured {
+            cause,
+            ratio: Ratio::new(&pairs).context("an operation cost nothing")?,
+            ranks: screens.iter().map(|screen| rank(screen, cause)).collect(),
+        });
+    }
+    let report = report(&all, &without, &measured);
+    print!("{report}");
+    let screen = screens
+        .last()
+        .map_or_else(String::new, |items| items.join("\n"));
+    let file = wcprof.folder.join("causes.md");
+    fs::write(&file, format!("{report}\n```\n{screen}\n```\n"))?;
+    println!("report: {}", file.display());
+    let wrong = inverted(&measured);
+    ensure!(
+        wrong.is_empty(),
+        "the first screen has the wrong order:\n{}",
+        wrong.join("\n")
+    );
+    Ok(())
+}
+
+fn cluster(removed: Option<Cause>) -> conf::Options {
+    let mode = match removed {
+        Some(Cause::Secure) => Mode::Crc,
+        _ => Mode::Secure,
+    };
+    conf::Options::one_osd(mode, removed == Some(Cause::OsdMalloc))
+}
+
+fn machine(removed: Option<Cause>) -> vm::Options {
+    vm::Options {
+        cache: match removed {
+            Some(Cause::Cache) => Cache::None,
+            _ => Cache::Writeback,
+        },
+        iothread: removed == Some(Cause::NoIothread),
+        tcmalloc: removed == Some(Cause::QemuMalloc),
+        ..vm::Options::uncached(BLOCK_SIZE, 0)
+    }
+}
+
+/// CPU time of an operation over some seconds, by clocks of the kernel and librbd's count.
+fn measure(lab: &Lab) -> Result<Cost> {
+    let qemu = lab.machine()?.context("QEMU does not run")?.pid;
+    let osd = lab.osd()?.pid;
+    let socket = lab.file("vm.asok");
+    let read = || -> Result<_> {
+        let qemu = cpu_time(qemu)?.saturating_sub(processors_time(qemu)?);
+        Ok((
+            qemu,
+            cpu_time(osd)?,
+            image_counters(&socket, &["rd", "wr"])?,
+        ))
+    };
+    thread::sleep(Duration::from_secs(SETTLE));
+    let before = read()?;
+    thread::sleep(Duration::from_secs(MEASURED));
+    let after = read()?;
+    let n_done = after.2.saturating_sub(before.2);
+    ensure!(n_done > 0, "the guest does not read any more");
+    let us =
+        |after: Duration, before| after.saturating_sub(before).as_secs_f64() * 1e6 / n_done as f64;
+    Ok(Cost {
+        qemu: us(after.0, before.0),
+        osd: us(after.1, before.1),
+    })
+}
+
+/// CPU time of QEMU's threads that emulate the guest's processors.
+fn processors_time(pid: i32) -> Result<Duration> {
+    let mut sum = Duration::ZERO;
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let folder = task?.path();
+        if fs::read_to_string(folder.join("comm"))?.starts_with("CPU ") {
+            let text = fs::read_to_string(folder.join("schedstat"))?;
+            let ns = text.split(' ').next().and_then(|ns| ns.parse().ok());
+            sum += Duration::from_nanos(ns.context("`schedstat` has no time")?);
+        }
+    }
+    Ok(sum)
+}
+
+/// Records QEMU and the OSD together, and gives the items of what to do on the first screen.
+fn first_screen(lab: &Lab, wcprof: &Wcprof, round: usize) -> Result<Vec<String>> {
+    let qemu = lab.machine()?.context("QEMU does not run")?.pid;
+    let screen = wcprof.attach(
+        &format!("causes-{round}"),
+        &[qemu, lab.osd()?.pid],
+        "--ceph",
+    )?;
+    Ok(items(&screen))
+}
+
+/// The items below `WHAT TO DO`, each in one line.
+fn items(screen: &str) -> Vec<String> {
+    let mut lines = screen.lines().skip_while(|line| *line != "WHAT TO DO");
+    let mut items: Vec<String> = Vec::new();
+    for line in lines.by_ref().skip(1).take_while(|line| !line.is_empty()) {
+        let is_first = line
+            .get(..3)
+            .is_some_and(|number| number.trim().parse::<u32>().is_ok());
+        match items.last_mut() {
+            Some(item) if !is_first => *item = format!("{item} {}", line.trim()),
+            _ => items.push(line.trim().to_owned()),
+        }
+    }
+    items
+}
+
+/// The item of a cause.
+fn rank(items: &[String], cause: Cause) -> Option<usize> {
+    items.iter().position(|item| item.contains(cause.text()))
+}
+
+/// Pairs of causes of which one surely gives back more than the other, and stands below it on most first screens. An item of
+/// several causes stands for the one that gives most.
+fn inverted(measured: &[Measured]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for more in measured {
+        for less in measured {
+            let is_less = |other: &Measured| more.ratio.high < other.ratio.low;
+            let is_above = |screen: usize| {
+                let item = less.ranks[screen];
+                let shares_item = |other: &&Measured| other.ranks[screen] == item;
+                item.is_some_and(|item| more.ranks[screen].is_none_or(|rank| item < rank))
+                    && measured.iter().filter(shares_item).all(is_less)
+            };
+            let n_screens = more.ranks.len();
+            let n = (0..n_screens).filter(|screen| is_above(*screen)).count();
+            if is_less(less) && 2 * n > n_screens {
+                let [less, more] =
+                    [less, more].map(|m| format!("{} ({})", m.cause.name(), m.ratio));
+                wrong.push(format!(
+                    "{less} stands above {more} on {n} of {n_screens} screens"
+                ));
+            }
+        }
+    }
+    wrong
+}
+
+/// The measurements as a table.
+fn report(all: &[Cost], without: &[Vec<Cost>], measured: &[Measured]) -> String {
+    let mean = |costs: &[Cost], of: fn(&Cost) -> f64| {
+        costs.iter().map(of).sum::<f64>() / costs.len().max(1) as f64
+    };
+    let costs = |costs: &[Cost]| {
+        [
+            format!("{:.0}", mean(costs, |cost| cost.qemu)),
+            format!("{:.0}", mean(costs, |cost| cost.osd)),
+        ]
+    };
+    let head = [
+        "removed",
+        "QEMU, us",
+        "OSD, us",
+        "gain in both",
+        "95 % interval",
+        "item",
+    ];
+    let mut rows = vec![vec!["nothing".to_owned()]];
+    rows[0].extend(costs(all));
+    rows[0].extend(["", "", ""].map(str::to_owned));
+    for (measured, without) in measured.iter().zip(without) {
+        let gain = |ratio: f64| 100.0 * (1.0 - ratio);
+        let ratio = measured.ratio;
+        let ranks = measured.ranks.iter().map(|rank| match rank {
+            Some(rank) => (rank + 1).to_string(),
+            None => "-".to_owned(),
+        });
+        let mut row = vec![measured.cause.name().to_owned()];
+        row.extend(costs(without));
+        row.push(format!("{:.1} %", gain(ratio.mean)));
+        row.push(format!("{:.1} to {:.1}", gain(ratio.high), gain(ratio.low)));
+        row.push(ranks.collect::<Vec<_>>().join(", "));
+        rows.push(row);
+    }
+    table(&head, &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(cause: Cause, low: f64, high: f64, rank: Option<usize>) -> Measured {
+        Measured {
+            cause,
+            ratio: Ratio {
+                mean: f64::midpoint(low, high),
+                low,
+                high,
+            },
+            ranks: vec![rank; N_ROUNDS],
+        }
+    }
+
+    /// Check that only what surely gives back more must stand above, that an item stands for the best of its causes, and that what
+    /// is missing stands below all.
+    #[test]
+    fn order() {
+        let cache = |rank| measured(Cause::Cache, 0.90, 0.95, rank);
+        let osd = |low, high| measured(Cause::OsdMalloc, low, high, Some(1));
+        let qemu = measured(Cause::QemuMalloc, 0.99, 1.02, Some(1));
+        assert!(inverted(&[cache(Some(0)), osd(0.92, 0.97)]).is_empty());
+        assert_eq!(inverted(&[cache(Some(0)), osd(0.70, 0.75)]).len(), 1);
+        assert!(inverted(&[cache(Some(2)), osd(0.70, 0.75), qemu]).is_empty());
+        assert_eq!(inverted(&[cache(Some(2)), osd(0.97, 0.99)]).len(), 1);
+        assert_eq!(inverted(&[cache(None), osd(0.97, 0.99)]).len(), 1);
+    }
+
+    /// Check that lines which were wrapped are one item.
+    #[test]
+    fn wrapped_items() {
+        let screen = "head\n\nWHAT TO DO\n 1 HIGH   The rbd cache is\n          on -> cache=none\n 2 LOW    b -> c\n\nWHERE\n";
+        let items = items(screen);
+        assert_eq!(
+            items,
+            [
+                "1 HIGH   The rbd cache is on -> cache=none",
+                "2 LOW    b -> c"
+            ]
+        );
+        assert_eq!(rank(&items, Cause::Cache), Some(0));
+        assert_eq!(rank(&items, Cause::Secure), None);
+    }
+}
