@@ -106,8 +106,8 @@ pub fn run(args: &Args) -> Result<()> {
     install(&groups)
 }
 
-/// Time that another package manager is waited for, s.
-const LOCK_SECONDS: u32 = 600;
+/// Another apt, such as a fresh machine's own update, holds the lock for a while: it is waited for so many seconds.
+const WAIT_FOR_LOCK: &str = "-o DPkg::Lock::Timeout=600";
 
 /// Installs the packages of these groups that are missing, after printing them.
 ///
@@ -140,7 +140,9 @@ pub fn install(groups: &[Group]) -> Result<()> {
             return Ok(());
         }
     };
-    println!("Installing them with apt-get.");
+    println!(
+        "Installing them with apt-get, which waits up to ten minutes for another package manager."
+    );
     if let Err(error) = execute(command(&format!("{apt_get} update -qq"))) {
         println!("{error:#}; going on with the package lists that are here");
     }
@@ -156,10 +158,7 @@ pub fn install(groups: &[Group]) -> Result<()> {
     if available.is_empty() {
         return Ok(());
     }
-    // Another apt, such as a fresh machine's own update, holds the lock for a while.
-    let words = format!(
-        "{apt_get} -o DPkg::Lock::Timeout={LOCK_SECONDS} install -y -qq --no-install-recommends"
-    );
+    let words = format!("{apt_get} {WAIT_FOR_LOCK} install -y -qq --no-install-recommends");
     execute(command(&words).args(available.iter().map(|(name, _)| name)))
 }
 
@@ -211,7 +210,54 @@ fn succeeds(words: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::process::Stdio;
+
+    use fs_err as fs;
+    use nix::fcntl::{FcntlArg, fcntl};
+    use nix::libc;
+
     use super::*;
+    use crate::process::{Background, quoted};
+
+    /// Check with a package manager of its own lock that apt-get waits while somebody else has that, and installs then.
+    #[test]
+    fn waits_for_a_lock() {
+        let status = std::path::Path::new("/var/lib/dpkg/status");
+        if !is_installed("apt-get") || !status.exists() || !geteuid().is_root() {
+            println!("SKIPPED test: no apt-get, or no root, for whom alone it installs");
+            return;
+        }
+        let folder = std::env::temp_dir().join(format!("wcprof-apt-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        fs::copy(status, folder.join("status")).unwrap();
+        let lock = fs::File::create(folder.join("lock-frontend")).unwrap();
+        let change = |kind: i32| {
+            let whole = libc::flock {
+                l_type: kind as i16,
+                l_whence: libc::SEEK_SET as i16,
+                l_start: 0,
+                l_len: 0,
+                l_pid: 0,
+            };
+            fcntl(lock.file(), FcntlArg::F_SETLK(&whole)).unwrap();
+        };
+        change(libc::F_WRLCK);
+        let state = quoted(folder.join("status"));
+        let words = format!(
+            "env LC_ALL=C apt-get -o Dir::State::status={state} {WAIT_FOR_LOCK} install -y dpkg"
+        );
+        let mut apt_get = command(&words);
+        let apt_get = apt_get.stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut apt_get = Background::start(apt_get).unwrap();
+        let mut lines = BufReader::new(apt_get.child.stdout.take().unwrap()).lines();
+        let first = lines.next().and_then(Result::ok).unwrap_or_default();
+        assert!(first.contains("Waiting for cache lock"), "{first}");
+        change(libc::F_UNLCK);
+        let rest: Vec<String> = lines.map_while(Result::ok).collect();
+        assert!(apt_get.child.wait().unwrap().success(), "{rest:?}");
+        fs::remove_dir_all(&folder).unwrap();
+    }
 
     /// Check that every package has a purpose and appears once in its group.
     #[test]
