@@ -6,13 +6,19 @@ use crate::places::is_runtime;
 use crate::short::bare;
 
 /// Namespaces of libraries that are compiled into programs.
-const NAMESPACES: [&str; 6] = [
+const NAMESPACES: [&str; 7] = [
     "std::",
     "boost::",
     "__gnu_cxx::",
     "fu2::",
     "core::",
     "alloc::",
+    "compiler_builtins::",
+];
+/// Types of Rust that belong to no crate: their methods are the standard library's.
+const PRIMITIVES: [&str; 17] = [
+    "bool", "char", "str", "u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64",
+    "i128", "isize", "f32", "f64",
 ];
 /// Last components of names of functions that only count references or pass a call on, by their starts.
 const PASSES_ON: [&str; 6] = [
@@ -72,7 +78,9 @@ impl Kind {
         }
         let name = bare(&function.name);
         let last = name.rsplit("::").next().unwrap_or_default();
-        let is_library = NAMESPACES.iter().any(|start| name.starts_with(start));
+        let first = name.split("::").next().unwrap_or_default();
+        let is_library = NAMESPACES.iter().any(|start| name.starts_with(start))
+            || (first != name && PRIMITIVES.contains(&first));
         let passes_on = last.is_empty() || PASSES_ON.iter().any(|start| last.starts_with(start));
         match is_library || passes_on || WAITS.contains(&name.as_str()) {
             true => Self::How,
@@ -182,6 +190,18 @@ mod tests {
             ("LockRelationOid", "postgres", Kind::Named),
             ("postgres+0x45d8a0", "postgres", Kind::Unnamed),
             ("compute(double)", "pool", Kind::Named),
+            ("<app::Job as core::fmt::Debug>::fmt", "app", Kind::Named),
+            ("<f64>::to_bits", "app", Kind::How),
+            (
+                "<F as core::ops::function::FnOnce<()>>::call_once",
+                "app",
+                Kind::How,
+            ),
+            (
+                "<alloc::boxed::Box<dyn app::Job> as app::Job>::run",
+                "app",
+                Kind::How,
+            ),
         ] {
             assert_eq!(kind(name, module), expected, "{name}");
         }

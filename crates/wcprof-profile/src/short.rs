@@ -20,7 +20,63 @@ pub fn short(name: &str) -> String {
 
 /// The name with its namespaces, without its return type, arguments and template arguments:
 /// `std::_Destroy` of `void std::_Destroy<ceph::buffer::ptr*>(ceph::buffer::ptr*)`.
+///
+/// Of a method of Rust, `<app::Job as core::fmt::Debug>::fmt`, the type is its scope; where that has no path of its own, as a
+/// primitive or a type parameter, the trait.
 pub(crate) fn bare(name: &str) -> String {
+    bare_within(name, MAX_NESTED)
+}
+
+/// Scopes of methods of Rust that are associated types of others: `<<A as B>::C as D>::f`. Names are hostile.
+const MAX_NESTED: usize = 4;
+
+fn bare_within(name: &str, n_nested: usize) -> String {
+    match rust_method(name).filter(|_| n_nested > 0) {
+        Some((scope, method)) => bare_within(scope, n_nested - 1) + &bare_path(method),
+        None => bare_path(name),
+    }
+}
+
+/// The scope of a method of Rust whose name begins with `<`, and the rest from `::` on.
+fn rust_method(name: &str) -> Option<(&str, &str)> {
+    let inner = name.strip_prefix('<')?;
+    let mut depth = 1_usize;
+    let mut separator = None;
+    let end = inner.char_indices().find_map(|(at, c)| {
+        match c {
+            '<' | '(' | '[' | '{' => depth += 1,
+            // An arrow closes nothing.
+            '>' if inner[..at].ends_with('-') => {}
+            '>' | ')' | ']' | '}' => depth -= 1,
+            ' ' if depth == 1 && inner[at..].starts_with(AS) => separator = separator.or(Some(at)),
+            _ => {}
+        }
+        (depth == 0).then_some(at)
+    })?;
+    let method = inner.get(end + 1..).filter(|m| m.starts_with("::"))?;
+    let (of_type, of_trait) = match separator {
+        Some(at) => (&inner[..at], Some(&inner[at + AS.len()..end])),
+        None => (&inner[..end], None),
+    };
+    let of_type = of_type.trim_start_matches(['&', '*']);
+    let words = ["mut ", "const ", "dyn "];
+    let of_type = words
+        .iter()
+        .fold(of_type, |t, w| t.strip_prefix(w).unwrap_or(t));
+    let scope = match of_trait {
+        Some(of_trait) if !bare_path(of_type).contains("::") => of_trait,
+        _ => of_type,
+    };
+    // Slices, tuples and functions have no name.
+    scope
+        .starts_with(|c: char| c.is_alphabetic() || "_<".contains(c))
+        .then_some((scope, method))
+}
+
+/// Between the type and the trait of a method of Rust.
+const AS: &str = " as ";
+
+fn bare_path(name: &str) -> String {
     let mut out = String::new();
     let mut depth = 0_usize;
     let mut rest = name;
@@ -31,7 +87,10 @@ pub(crate) fn bare(name: &str) -> String {
             continue;
         }
         let is_first = out.is_empty() || out.ends_with("::");
+        let is_arrow = c == '>' && name[..name.len() - rest.len()].ends_with('-');
         match c {
+            // An arrow closes nothing.
+            _ if depth > 0 && is_arrow => {}
             // The arguments.
             '(' if depth == 0 && !is_first => break,
             '<' | '(' | '{' | '[' => depth += 1,
@@ -66,6 +125,13 @@ fn without_import_path(name: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
+    /// Check that a name of any depth takes no more than a few levels.
+    #[test]
+    fn deep() {
+        let name = format!("{}A{}", "<".repeat(100_000), "::C>::f".repeat(100_000));
+        assert!(short(&name).ends_with("::f"));
+    }
+
     /// Check names of C, C++ and Rust, and that nothing is lost of what cannot be shortened.
     #[test]
     fn shortened() {
@@ -87,7 +153,19 @@ mod tests {
             ("(anonymous namespace)::run(int)", "run"),
             ("Context::operator()(int)", "Context::operator()"),
             ("ceph-osd+0x602c60", "ceph-osd+0x602c60"),
-            ("<std::thread::Thread>::park", "park"),
+            ("<std::thread::Thread>::park", "Thread::park"),
+            ("<app::work::A as app::work::Job>::run", "A::run"),
+            (
+                "<&mut app::Log<fn() -> u8> as core::fmt::Write>::write_str::<u8>",
+                "Log::write_str",
+            ),
+            ("<u32 as core::cmp::PartialOrd>::lt", "PartialOrd::lt"),
+            ("<f64>::to_bits", "f64::to_bits"),
+            ("<[u8] as core::fmt::Debug>::fmt", "Debug::fmt"),
+            ("<[u8]>::sort", "sort"),
+            ("<<app::A as app::B>::C as app::D>::run", "C::run"),
+            ("<T as app::Run", "<T as app::Run"),
+            ("app::main::{closure#0}", "app::main"),
             ("example.org/a/store.(*Disk).Sync", "store.(*Disk).Sync"),
             ("main.(*Pool).run.func1", "main.(*Pool).run.func1"),
             ("runtime/internal/syscall.Syscall6", "syscall.Syscall6"),
