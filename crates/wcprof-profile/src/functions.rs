@@ -11,6 +11,7 @@ use wcprof_types::TimeNs;
 
 use crate::model::{Detail, Function, FunctionId, KERNEL, Source};
 use crate::processes::images;
+use crate::rust_path::with_path;
 
 /// The functions of a trace's frames, each once.
 #[derive(Debug)]
@@ -110,7 +111,7 @@ impl<'a> Functions<'a> {
         let names = local.filter(|names| !names.is_empty());
         let names = names.or_else(|| self.symbols?.frames.get(&id));
         let named = names.into_iter().flatten().map(|symbol| Function {
-            name: symbol.name.clone(),
+            name: path_of(symbol).unwrap_or_else(|| symbol.name.clone()),
             module: module.to_owned(),
             resolved: symbol.resolved,
             source: self.source(symbol),
@@ -140,6 +141,12 @@ impl<'a> Functions<'a> {
         let file = symbol.file.as_ref().filter(|_| is_shown)?.clone();
         Some(Source { file, line })
     }
+}
+
+/// The name of an inline function with the path of its file, where it is Rust's and has none.
+fn path_of(symbol: &SymbolFrame) -> Option<String> {
+    let file = symbol.file.as_ref().filter(|_| symbol.inlined)?;
+    with_path(&symbol.name, file)
 }
 
 /// The later names of a frame, by time.

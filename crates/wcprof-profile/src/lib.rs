@@ -35,6 +35,7 @@ mod renamed;
 mod renamed_functions;
 mod rows;
 mod rules;
+mod rust_path;
 mod short;
 mod slices;
 mod span_rows;
