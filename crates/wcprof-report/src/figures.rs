@@ -10,7 +10,7 @@ use wcprof_profile::{CategoryTime, NOT_SAMPLED, OwnFunctions, VmExits, syscall_n
 use wcprof_text::{percent, terminal_name};
 
 /// The columns of the pools, and the states that each adds up.
-pub(crate) const COLUMNS: [(&str, &[State]); 5] = [
+pub const COLUMNS: [(&str, &[State]); 5] = [
     ("cores", &[State::OnCpu, State::Guest, State::VmExit]),
     ("cpu-wait", &[State::Runnable, State::StealIrq]),
     ("lock", &[State::Lock]),
@@ -22,7 +22,7 @@ pub(crate) const COLUMNS: [(&str, &[State]); 5] = [
 ];
 
 /// Fewest threads at a time that are shown as more than `-`.
-pub(crate) const MIN_SHOWN: f64 = 0.005;
+pub const MIN_SHOWN: f64 = 0.005;
 
 /// What the threads of all pools of one name did.
 #[derive(Debug)]

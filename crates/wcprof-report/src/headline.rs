@@ -117,9 +117,10 @@ impl<'p> Headline<'p> {
         self.states.iter().fold(0, |sum, w| sum.saturating_add(*w))
     }
 
-    /// A state's share of all threads' time, percent.
-    pub fn share(&self, state: State) -> f64 {
-        percent(self.states[state as usize], self.observed_ns())
+    /// Threads at a time that had nothing to do.
+    pub fn idle_at_a_time(&self) -> f64 {
+        let idle = [State::Idle, State::PlaceUnknown].map(|state| self.states[state as usize]);
+        at_a_time(self.profile, idle.into_iter().fold(0, u64::saturating_add))
     }
 
     /// The headline as lines of text, escaped for a terminal.

@@ -9,6 +9,7 @@ use wcprof_profile::model::{Profile, ProfileProcess, State};
 use wcprof_profile::{Cores, Group, Label, Relation, Trees, View, vm_exits};
 use wcprof_text::printable_json;
 
+use crate::figures::at_a_time;
 use crate::group::group_name;
 use crate::headline::Headline;
 use crate::stopped::Stopped;
@@ -107,17 +108,9 @@ fn counters(profile: &Profile) -> Vec<Value> {
 
 fn headline(profile: &Profile) -> Value {
     let h = Headline::new(profile);
-    let waiting = State::ALL.into_iter().filter(|s| s.is_waiting());
-    let shares = [
-        State::OnCpu,
-        State::Runnable,
-        State::Idle,
-        State::PlaceUnknown,
-        State::Stopped,
-    ]
-    .map(|s| (s.name(), h.share(s)));
-    let mut share_percent = BTreeMap::from(shares);
-    share_percent.insert("blocked", waiting.map(|s| h.share(s)).sum());
+    let threads_at_a_time: BTreeMap<&str, f64> = (states(&h.states).into_iter())
+        .map(|(state, ns)| (state, at_a_time(profile, ns)))
+        .collect();
     let (header, stats, losses) = (&profile.header, &profile.stats, &h.losses);
     let truncated = losses.truncated.iter();
     let truncated: States = truncated.map(|(end, n)| (end.reason(), *n)).collect();
@@ -134,7 +127,7 @@ fn headline(profile: &Profile) -> Value {
         "rate_hz": header.rate_hz,
         "observed_ns": h.observed_ns(),
         "states_ns": states(&h.states),
-        "share_percent": share_percent,
+        "threads_at_a_time": threads_at_a_time,
         "stopped": h.stopped.iter().map(Stopped::json).collect::<Vec<_>>(),
         "n_torn": losses.n_torn,
         "n_late": losses.n_late,

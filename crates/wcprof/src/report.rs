@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 
 use anyhow::Context;
 use wcprof_export::{CsvWriter, Timeline, firefox, pprof, speedscope};
-use wcprof_profile::model::{Detail, Profile, State};
+use wcprof_profile::model::{Detail, Profile};
 use wcprof_profile::{Cores, Direction, GroupBy, Relation, Trees, View, keep_threads};
 use wcprof_report::{
     Headline, SvgOptions, TextOptions, TextTrees, cores_text, folded, functions, json, markdown,
@@ -204,10 +204,8 @@ fn note_hidden(profile: &Profile, format: FormatArg, view: &View) {
         )
     {
         let headline = Headline::new(profile);
-        let share = headline.share(State::Idle) + headline.share(State::PlaceUnknown);
-        message!(
-            "wcprof: {share:.1} % of the thread time is idle and hidden; --idle show shows it"
-        );
+        let n = headline.idle_at_a_time();
+        message!("wcprof: {n:.2} idle threads at a time are hidden; --idle show shows them");
     }
 }
 

@@ -6,6 +6,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Paragraph};
 use wcprof_profile::model::State;
+use wcprof_report::{COLUMNS, MIN_SHOWN};
 use wcprof_text::{columns, cut};
 
 use super::model::Model;
@@ -14,9 +15,19 @@ use super::state::Ui;
 
 /// Cells of a bar, as far as the columns beside it leave room.
 const BAR: std::ops::RangeInclusive<usize> = 8..=30;
-const NAME: usize = 26;
+const NAME: usize = 24;
+/// Width and name of the columns of threads at a time: those of the first screen, and idle threads, of which each state has a
+/// letter in the bar.
+const FIGURES: [(usize, &str, &[State]); 6] = [
+    (6, COLUMNS[0].0, COLUMNS[0].1),
+    (8, COLUMNS[1].0, COLUMNS[1].1),
+    (5, COLUMNS[2].0, COLUMNS[2].1),
+    (5, COLUMNS[3].0, COLUMNS[3].1),
+    (6, COLUMNS[4].0, COLUMNS[4].1),
+    (6, "idle", &[State::Idle, State::PlaceUnknown]),
+];
 /// Columns of a row beside its bar.
-const BESIDE: usize = NAME + 6 + 5 * 7;
+const BESIDE: usize = NAME + 6 + 6 + 6 + 8 + 5 + 5 + 6 + 6;
 
 /// Draws all of it; a screen that is too small shows what has room. `status` says how long it records,
 /// which time is shown, and what it costs.
@@ -62,9 +73,13 @@ fn draw_rows(frame: &mut Frame<'_>, area: Rect, model: &Model, ui: &Ui, color: b
     let from = (at + 1).saturating_sub(room);
     let cells = usize::from(area.width).saturating_sub(BESIDE);
     let cells = cells.clamp(*BAR.start(), *BAR.end());
+    let figures = FIGURES.map(|(width, name, _)| format!(" {name:>width$}"));
+    let pool = "pool (threads at a time)";
     let title = format!(
-        "{:<NAME$} {:>4} {:<cells$} {:>6} {:>6} {:>6} {:>6} {:>6}",
-        "pool", "n", "states", "cpu%", "run%", "lock%", "wait%", "idle%"
+        "{pool:<NAME$} {:>4} {:<cells$}{}",
+        "n",
+        "states",
+        figures.concat()
     );
     let mut lines = vec![Line::raw(title)];
     for (i, row) in model.rows.iter().enumerate().skip(from).take(room) {
@@ -85,9 +100,6 @@ fn line_of(row: &Row, ui: &Ui, n_cells: usize, color: bool) -> Line<'static> {
     };
     let name = cut(&name, Some(NAME));
     let blank = " ".repeat(NAME.saturating_sub(columns(&name)));
-    let of = |states: &[State]| -> f64 {
-        100.0 * states.iter().map(|s| row.states[*s as usize]).sum::<f64>()
-    };
     let mut spans = vec![Span::raw(format!("{name}{blank} {:>4} ", row.n_threads))];
     for (state, cells) in bar(&row.states, n_cells) {
         let text = mark(state).to_string().repeat(cells);
@@ -96,29 +108,26 @@ fn line_of(row: &Row, ui: &Ui, n_cells: usize, color: bool) -> Line<'static> {
             false => Span::raw(text),
         });
     }
-    spans.push(Span::raw(format!(
-        " {:>6.1} {:>6.1} {:>6.1} {:>6.1} {:>6.1}",
-        of(&[State::OnCpu, State::Guest, State::VmExit]),
-        of(&[State::Runnable]),
-        of(&[State::Lock]),
-        of(&[
-            State::Disk,
-            State::Net,
-            State::Throttle,
-            State::Sleep,
-            State::Blocked,
-        ]),
-        of(&[State::Idle, State::PlaceUnknown]),
-    )));
+    let figures = FIGURES.map(|(width, _, states)| {
+        let n: f64 = states.iter().map(|s| row.states[*s as usize]).sum();
+        let text = if n < MIN_SHOWN {
+            "-".to_owned()
+        } else {
+            format!("{n:.2}")
+        };
+        format!(" {text:>width$}")
+    });
+    spans.push(Span::raw(figures.concat()));
     Line::from(spans)
 }
 
 /// Cells of each state; together they fill the bar.
 fn bar(states: &[f64; State::ALL.len()], n_cells: usize) -> Vec<(State, usize)> {
     let mut cells = Vec::new();
+    let whole: f64 = states.iter().sum();
     let (mut sum, mut given) = (0.0, 0);
     for state in State::ALL {
-        sum += states[state as usize];
+        sum += states[state as usize] / whole.max(f64::MIN_POSITIVE);
         let upto = ((sum * n_cells as f64).round() as usize).clamp(given, n_cells);
         if upto > given {
             cells.push((state, upto - given));

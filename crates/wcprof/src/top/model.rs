@@ -134,7 +134,7 @@ fn rows(profile: &Profile, open: &BTreeSet<RowKey>) -> Vec<Row> {
                 name: format!("{} {}", terminal_name(&thread.comm), thread.tid),
                 key: RowKey::Thread(thread.pid.0, thread.tid.0),
                 n_threads: 1,
-                states: shares(&sums[at]),
+                states: at_a_time(profile, &sums[at]),
             }
         });
         let rows: Vec<Row> = rows.collect();
@@ -149,15 +149,16 @@ fn rows(profile: &Profile, open: &BTreeSet<RowKey>) -> Vec<Row> {
             name,
             key,
             n_threads: rows.len(),
-            states: shares(&whole),
+            states: at_a_time(profile, &whole),
         };
         (row, rows)
     });
-    let has_time = |(row, _): &(Row, Vec<Row>)| row.states.iter().any(|share| *share > 0.0);
+    let has_time = |(row, _): &(Row, Vec<Row>)| row.states.iter().any(|n| *n > 0.0);
     let mut pools: Vec<(Row, Vec<Row>)> = pools.filter(has_time).collect();
-    // By threads that are not idle, so that a pool of many counts for more than one thread.
-    let load = |row: &Row| row.busy() * row.n_threads as f64;
-    pools.sort_by(|(a, _), (b, _)| load(b).total_cmp(&load(a)).then_with(|| a.key.cmp(&b.key)));
+    pools.sort_by(|(a, _), (b, _)| {
+        let by_busy = b.busy().total_cmp(&a.busy());
+        by_busy.then_with(|| a.key.cmp(&b.key))
+    });
     let unfolded = pools.into_iter().flat_map(|(pool, mut rows)| {
         if !open.contains(&pool.key) {
             rows.clear();
@@ -173,9 +174,10 @@ fn class_of(profile: &Profile, process: usize) -> &str {
     process.map_or("", |process| process.class.as_str())
 }
 
-fn shares(sums: &[u64; State::ALL.len()]) -> [f64; State::ALL.len()] {
-    let whole = sums.iter().sum::<u64>().max(1) as f64;
-    sums.map(|ns| ns as f64 / whole)
+/// Threads at a time by state, of nanoseconds.
+fn at_a_time(profile: &Profile, sums: &[u64; State::ALL.len()]) -> [f64; State::ALL.len()] {
+    let duration = profile.duration_ns().max(1) as f64;
+    sums.map(|ns| ns as f64 / duration)
 }
 
 /// The tree of a pool or thread, as `report` prints it.

@@ -9,7 +9,7 @@ pub(crate) struct Row {
     pub(crate) key: RowKey,
     /// Threads of a pool.
     pub(crate) n_threads: usize,
-    /// Shares of the time, 0 to 1, in the order of [`State::ALL`].
+    /// Threads at a time, in the order of [`State::ALL`].
     pub(crate) states: [f64; State::ALL.len()],
 }
 
@@ -23,7 +23,7 @@ pub(crate) enum RowKey {
 }
 
 impl Row {
-    /// Share that is neither idle nor stopped.
+    /// Threads at a time that are neither idle nor stopped.
     pub(crate) fn busy(&self) -> f64 {
         let active = State::ALL.into_iter().filter(|state| state.is_active());
         active.map(|state| self.states[state as usize]).sum()
