@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 use wcprof_profile::Figure;
-use wcprof_profile::model::{Profile, ProfileProcess, State};
+use wcprof_profile::model::{KERNEL, Profile, ProfileProcess, Row, State};
 use wcprof_text::percent;
 use wcprof_types::{Pid, Tid};
 
@@ -20,6 +20,35 @@ pub struct Hotspots {
     pub findings: Vec<Finding>,
     /// What may be above a threshold: the largest, as parts of their thresholds, come first.
     pub undecided: Vec<Undecided>,
+    /// What each rule with a setting as its remedy counted in each process that it looked at, also below its threshold and 0.
+    pub counted: Vec<CountedGain>,
+}
+
+/// What a change is expected to give back in a process, by the time that a rule counted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CountedGain {
+    /// As [`Finding::host`].
+    pub(crate) host: String,
+    /// The process.
+    pub(crate) pid: Pid,
+    /// The change, as [`Finding::action`].
+    pub(crate) action: String,
+    /// Time of threads over the recording, ns.
+    pub(crate) gain_ns: u64,
+}
+
+impl CountedGain {
+    /// By the counted time of a rule in the process at `at` of the profile, ns.
+    pub(crate) fn new(rule: &Rule, profile: &Profile, at: usize, counted_ns: u64) -> Self {
+        let process = profile.processes.get(at);
+        let comm = process.map_or("", |process| process.comm.as_str());
+        Self {
+            host: host(profile, at).to_owned(),
+            pid: process.map_or(Pid(0), |process| process.pid),
+            action: for_program(&rule.action, comm),
+            gain_ns: (returns(rule, comm) * counted_ns as f64) as u64,
+        }
+    }
 }
 
 /// A share whose 95 % interval spans the threshold of its rule.
@@ -136,43 +165,85 @@ impl Finding {
 /// What the remedies of a profile's findings are expected to give back.
 pub(crate) struct Gains<'p> {
     profile: &'p Profile,
-    /// On-CPU time by process, ns.
-    on_cpu_ns: Vec<u64>,
+    counted: &'p [CountedGain],
+    /// By process.
+    cpu: Vec<CpuTime>,
+}
+
+/// CPU time of a process, ns.
+#[derive(Copy, Clone, Debug, Default)]
+struct CpuTime {
+    all_ns: u64,
+    /// In functions of its modules that have no name: no rule can count them.
+    unnamed_ns: u64,
 }
 
 impl<'p> Gains<'p> {
-    pub(crate) fn new(profile: &'p Profile) -> Self {
-        let mut on_cpu_ns = vec![0_u64; profile.processes.len()];
+    /// `counted`: what rules counted of what settings cost.
+    pub(crate) fn new(profile: &'p Profile, counted: &'p [CountedGain]) -> Self {
+        let mut cpu = vec![CpuTime::default(); profile.processes.len()];
         for row in profile
             .rows
             .iter()
             .filter(|row| Base::OnCpu.includes(row.state))
         {
-            if let Some(sum) = on_cpu_ns.get_mut(profile.threads[row.thread].process) {
-                *sum = sum.saturating_add(row.weight);
+            if let Some(cpu) = cpu.get_mut(profile.threads[row.thread].process) {
+                cpu.all_ns = cpu.all_ns.saturating_add(row.weight);
+                if is_unnamed(profile, row) {
+                    cpu.unnamed_ns = cpu.unnamed_ns.saturating_add(row.weight);
+                }
             }
         }
-        Self { profile, on_cpu_ns }
+        Self {
+            profile,
+            counted,
+            cpu,
+        }
     }
 
-    /// What a remedy gives back, in threads at a time that no longer run or wait: of a time, so much of it as the rule says; of a
-    /// setting or a limit, by severity, a part of the CPU time of its process.
+    /// What a remedy gives back, in threads at a time that no longer run or wait: of a time, so much of it as the rule says. Of a
+    /// setting, what a rule with the same remedy counted in the process, and by severity a part of the CPU time that no rule can
+    /// count; of one that no rule counts, and of a limit, that part of all CPU time.
     pub(crate) fn of(&self, finding: &Finding) -> f64 {
         let at_a_time = |ns: u64| ns as f64 / self.profile.duration_ns().max(1) as f64;
         match &finding.basis {
             Basis::Time(share) => finding.returns * at_a_time(share.matched_ns),
             Basis::Unlike(one) => at_a_time(one.difference_ns),
             Basis::Setting(_) | Basis::Limit(_) => {
-                let processes = self.profile.processes.iter().zip(&self.on_cpu_ns);
+                let processes = self.profile.processes.iter().zip(&self.cpu);
                 let own = processes.filter(|(process, _)| {
                     let is_here = finding.host.is_empty() || process.host == finding.host;
                     is_here && process.pid == finding.pid
                 });
-                let own = own.map(|(_, ns)| *ns).fold(0, u64::saturating_add);
-                finding.severity.usual_part() * at_a_time(own)
+                let sum = |of: fn(&CpuTime) -> u64| {
+                    let own = own.clone().map(|(_, cpu)| of(cpu));
+                    own.fold(0, u64::saturating_add)
+                };
+                let counted = self.counted.iter().filter(|counted| {
+                    counted.pid == finding.pid
+                        && counted.host == finding.host
+                        && counted.action == finding.action
+                });
+                let counted = counted.map(|counted| counted.gain_ns).max();
+                let uncounted = match counted {
+                    Some(_) => sum(|cpu| cpu.unnamed_ns),
+                    None => sum(|cpu| cpu.all_ns),
+                };
+                at_a_time(counted.unwrap_or(0))
+                    + finding.severity.usual_part() * at_a_time(uncounted)
             }
         }
     }
+}
+
+/// Whether the function of a module that ran has no name.
+fn is_unnamed(profile: &Profile, row: &Row) -> bool {
+    let stack = row.stack.and_then(|id| profile.stacks.get(id.0 as usize));
+    let frames = stack.map_or(&[][..], |stack| &stack.frames);
+    let functions = frames.iter().rev();
+    let mut functions = functions.filter_map(|id| profile.functions.get(id.0 as usize));
+    let leaf = functions.find(|function| function.module != KERNEL);
+    leaf.is_some_and(|leaf| !leaf.resolved && !leaf.module.is_empty())
 }
 
 /// How much of the counted time of a process of this name a rule's remedy gives back, as a part of it.

@@ -11,12 +11,12 @@ use crate::counted::{Counted, Sum};
 use crate::counters::counters;
 use crate::evidence::tree;
 use crate::files::files;
-use crate::finding::{Evidence, Finding, Gains, Hotspots, Undecided, by_remedy};
+use crate::finding::{CountedGain, Evidence, Finding, Gains, Hotspots, Undecided, by_remedy};
 use crate::limits::limits_reached;
 use crate::locks::held_by;
 use crate::matching::CompiledRule;
 use crate::pressure::pressure;
-use crate::rule::{Kind, Scope, Show};
+use crate::rule::{Kind, Remedy, Scope, Show};
 use crate::rule_set::RuleSet;
 use crate::sessions::DatabaseLocks;
 use crate::starvation;
@@ -72,7 +72,7 @@ pub fn hotspots(profile: &Profile, rules: &RuleSet, fleets: &[Fleet]) -> Hotspot
     for finding in found.findings.iter_mut().chain(undecided) {
         finding.say_for_program(profile);
     }
-    let gains = Gains::new(profile);
+    let gains = Gains::new(profile, &[]);
     let by_remedy = |a: &Finding, b: &Finding| by_remedy((a, gains.of(a)), (b, gains.of(b)));
     found.findings.sort_by(by_remedy);
     let part = |u: &Undecided| u.finding.percent_of_base() / u.threshold_percent;
@@ -113,6 +113,15 @@ fn by_stacks(rule: &AppliedRule<'_>, found: &mut Hotspots) {
                 Verdict::Undecided => open.push(pools),
                 Verdict::Below => {}
             }
+        }
+        if rule.rule.remedy == Remedy::Setting
+            && let Some(first) = of_process.first()
+        {
+            let counted = Sum::new(&rows_of(of_process, &counted)).weight;
+            let at = profile.pools[*first].process;
+            found
+                .counted
+                .push(CountedGain::new(rule.rule, profile, at, counted));
         }
         for pools in merged(sure) {
             found.findings.extend(stack_finding(rule, pools, &counted));

@@ -44,8 +44,8 @@ mod to_do;
 
 pub use condition::{Condition, ConditionError, bare_counter};
 pub use finding::{
-    Basis, Comparison, Evidence, EvidenceLine, Finding, Hotspots, Setting, SettingsFound,
-    TimeShare, Undecided,
+    Basis, Comparison, CountedGain, Evidence, EvidenceLine, Finding, Hotspots, Setting,
+    SettingsFound, TimeShare, Undecided,
 };
 pub use hotspots::hotspots;
 pub use json::{rules_to_json, to_json};

@@ -8,7 +8,7 @@ use wcprof_profile::model::Profile;
 use wcprof_text::percent;
 use wcprof_types::Pid;
 
-use crate::finding::{Basis, Finding, Gains, TimeShare, by_remedy};
+use crate::finding::{Basis, CountedGain, Finding, Gains, TimeShare, by_remedy};
 use crate::groups::{MANY, many_of_one, processes, sum_text};
 use crate::rule::{Remedy, Severity};
 use crate::text::{whose, with_interval};
@@ -28,9 +28,15 @@ pub struct ToDo {
 /// one thing to do, and their gains add up: the setting that doctor found and the time that it costs, and what many processes
 /// have in common.
 ///
+/// `counted`: what rules counted of what the settings among the findings cost ([`Hotspots::counted`](crate::Hotspots::counted)).
+///
 /// What follows from something else ([`Remedy::Nothing`]) is left out where anything is found that can be changed.
-pub fn to_do<'f>(profile: &Profile, findings: impl IntoIterator<Item = &'f Finding>) -> Vec<ToDo> {
-    let gains = Gains::new(profile);
+pub fn to_do<'f>(
+    profile: &Profile,
+    findings: impl IntoIterator<Item = &'f Finding>,
+    counted: &[CountedGain],
+) -> Vec<ToDo> {
+    let gains = Gains::new(profile, counted);
     let mut groups: IndexMap<_, Group<'_>> = IndexMap::new();
     for finding in findings {
         let group = groups.entry((&finding.host, &finding.action)).or_default();

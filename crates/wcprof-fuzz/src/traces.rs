@@ -147,7 +147,7 @@ pub(crate) fn print(builder: ProfileBuilder, tables: &Tables) {
     let found = hotspots(&profile, hotspot_rules, &fleets);
     let answers = Answers {
         categories: cpu_by_category(&profile, categories),
-        to_do: to_do(&profile, &found.findings),
+        to_do: to_do(&profile, &found.findings, &found.counted),
         n_undecided: found.undecided.len(),
         cpu_wait: None,
     };

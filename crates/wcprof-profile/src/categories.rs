@@ -31,6 +31,10 @@ pub const NOT_SAMPLED: &str = "not sampled";
 const GUEST: &str = "guest";
 /// CPU time in the kernel for guests.
 const VM_EXITS: &str = "VM exits";
+/// CPU time in code that no file holds and nothing named: what a runtime compiled, or QEMU made of a guest's code.
+const MADE_CODE: &str = "code made at run time";
+/// How the recording names such code, with its place behind.
+const CODE_IN: &str = "[code in ";
 /// CPU time of threads that the kernel made and that no rule names.
 const KERNEL_WORKER: &str = "kernel worker";
 /// The kernel's first function of a thread that it was asked for: by a system call, and by a fault or an interrupt.
@@ -101,6 +105,8 @@ pub(crate) fn cpu_of_rows<'p>(
 #[derive(Debug)]
 pub(crate) struct Work<'c> {
     of: Vec<Option<&'c str>>,
+    /// Stand-ins for code that no file holds.
+    made_code: HashSet<FunctionId>,
     /// Functions that a thread of the program comes into the kernel by; without a user stack it ends, and has none left.
     entries: HashSet<FunctionId>,
 }
@@ -113,11 +119,17 @@ impl<'c> Work<'c> {
             let name = &function.name;
             function.module == KERNEL && ENTRIES.iter().any(|entry| name.starts_with(entry))
         };
-        let entries = profile.functions.iter().enumerate();
-        let entries = entries.filter(|(_, function)| is_entry(function));
+        let is_made =
+            |function: &Function| function.module.is_empty() && function.name.starts_with(CODE_IN);
+        let those = |is: &dyn Fn(&Function) -> bool| {
+            let all = profile.functions.iter().enumerate();
+            let those = all.filter(|(_, function)| is(function));
+            those.map(|(at, _)| FunctionId(at as u32)).collect()
+        };
         Self {
             of: of.collect(),
-            entries: entries.map(|(at, _)| FunctionId(at as u32)).collect(),
+            made_code: those(&is_made),
+            entries: those(&is_entry),
         }
     }
 
@@ -145,7 +157,9 @@ impl<'c> Work<'c> {
             }
             Some(_) => {
                 let at = frames.iter().rposition(|&f| self.of(f).is_some());
-                (at.and_then(|at| self.of(frames[at])), at)
+                let is_made = || frames.last().is_some_and(|f| self.made_code.contains(f));
+                let named = at.and_then(|at| self.of(frames[at]));
+                (named.or_else(|| is_made().then_some(MADE_CODE)), at)
             }
         }
     }

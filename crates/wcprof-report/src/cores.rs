@@ -44,11 +44,6 @@ struct Row {
 }
 
 fn classes_text(cores: &Cores) -> String {
-    let heading = if cores.us_per_op.is_some() {
-        "  us CPU/op"
-    } else {
-        ""
-    };
     let mut rows = Vec::new();
     for class in &cores.classes {
         rows.push(Row {
@@ -71,6 +66,10 @@ fn classes_text(cores: &Cores) -> String {
             us_per_op: cores.us_per_op,
         });
     }
+    let heading = match rows.iter().any(|row| row.us_per_op.is_some()) {
+        true => "  us CPU/op",
+        false => "",
+    };
     let longest = rows.iter().map(|row| row.name.chars().count()).max();
     let width = longest.unwrap_or(0).clamp(MIN_NAME, MAX_NAME);
     let name = "CPU by class of process";

@@ -19,10 +19,11 @@ use crate::spans::{Line, Style, heading, plain, render};
 
 /// So many times as many threads lived as there were at a time: both are said.
 const MANY_LIVED: f64 = 1.5;
-/// Lines of the screen; `attach` adds four.
+/// Lines of the screen; `attach` adds four. What is to do may take more.
 const MAX_SCREEN: usize = 36;
-/// Things to do.
+/// Things to do, and how many have room in any case.
 const MAX_TO_DO: usize = 8;
+const MIN_TO_DO: usize = 6;
 /// Lines of the tables of where CPU goes and where threads wait, and one less than those of pools: as many as what is to do leaves room for.
 const LINES: RangeInclusive<usize> = 2..=4;
 /// Cells of the longest bar.
@@ -243,7 +244,7 @@ impl Overview<'_> {
         lines
     }
 
-    /// As much as `room` lines hold, and one thing at the least.
+    /// As much as `room` lines hold, and [`MIN_TO_DO`] at the least.
     fn to_do(&self, room: usize) -> Vec<Line> {
         let mut lines = Vec::new();
         if !self.answers.to_do.is_empty() || self.answers.n_undecided > 0 {
@@ -259,7 +260,7 @@ impl Overview<'_> {
                 INDENT,
             );
             // The line of what is not shown comes behind it.
-            if n_shown > 0 && lines.len() + text.len() + 1 > room {
+            if n_shown >= MIN_TO_DO && lines.len() + text.len() + 1 > room {
                 break;
             }
             n_shown = number;

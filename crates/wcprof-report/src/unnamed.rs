@@ -130,7 +130,7 @@ impl UnnamedCpu {
         let most = self.by_file.iter().max_by_key(|(_, weight)| **weight);
         let (file, _) = most.filter(|_| self.share() >= MUCH)?;
         let share = self.share();
-        let begin = format!("{share:.0} % of the sampled CPU time is in functions without a name");
+        let begin = format!("{share:.0} % of the CPU time is in functions without a name");
         Some(match (file.as_str(), self.cure) {
             ("", Some(cure)) => {
                 format!("{begin}, most in code that its runtime made; names come from {cure}")
@@ -142,9 +142,7 @@ impl UnnamedCpu {
             }
             (file, _) => {
                 let file = terminal_name(file);
-                format!(
-                    "{begin}, most in {file}; names come from its debug package, which wcprof check names"
-                )
+                format!("{begin}, most in {file}; names come from its debug package (wcprof check)")
             }
         })
     }
@@ -168,7 +166,7 @@ mod tests {
         };
         assert_eq!(text(19, "", None), "");
         let node = text(80, "", cure_by("node"));
-        assert!(node.starts_with("80 % of the sampled CPU time"), "{node}");
+        assert!(node.starts_with("80 % of the CPU time"), "{node}");
         assert!(node.ends_with("its runtime made; names come from node --perf-basic-prof"));
         assert!(text(80, "", None).contains("a perf map or jitdump"));
         let stripped = text(30, "ceph-osd\u{1b}", cure_by("node"));

@@ -43,7 +43,11 @@ pub(crate) fn answers_of(
     let settings = settings::findings_of(tables);
     Answers {
         categories: cpu_by_category(profile, categories),
-        to_do: to_do(profile, found.findings.iter().chain(&settings)),
+        to_do: to_do(
+            profile,
+            found.findings.iter().chain(&settings),
+            &found.counted,
+        ),
         n_undecided: found.undecided.len(),
         cpu_wait: cpu_wait_fact(&found.findings).map(str::to_owned),
     }

@@ -256,7 +256,7 @@ fn limit_and_symptom() {
     let ids: Vec<&str> = findings.iter().map(|f| f.rule.as_str()).collect();
     assert_eq!(ids, ["cpu-quota", "run-queue-delay"]);
     assert_eq!(findings[1].severity, Severity::Medium);
-    let to_do = to_do(&p, &findings);
+    let to_do = to_do(&p, &findings, &[]);
     assert_eq!(to_do.len(), 1);
     let why = "A control group's CPU quota stops its threads: /machine.slice/vm1/vcpu0 0.20 CPUs (20.0 ms of each 100 ms), \
                throttled in 97 of 100 periods during the recording, 7.50 s of throttled time (added up over CPUs); threads: CPU N/KVM; \

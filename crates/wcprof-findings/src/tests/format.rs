@@ -9,8 +9,8 @@ use wcprof_types::{Pid, StackEnd};
 
 use super::builder::Builder;
 use crate::{
-    Basis, Detail, Finding, Remedy, RuleSet, Setting, SettingsFound, Severity, cpu_wait_fact,
-    hotspots, render_rules, render_text, to_do, to_json,
+    Basis, CountedGain, Detail, Finding, Remedy, RuleSet, Setting, SettingsFound, Severity,
+    cpu_wait_fact, hotspots, render_rules, render_text, to_do, to_json,
 };
 
 fn check_golden(name: &str, actual: &str) {
@@ -157,7 +157,7 @@ fn what_to_do() {
     setting.action = "change it".to_owned();
     findings.push(setting);
     let lines = |profile: &Profile| {
-        let items = to_do(profile, &findings).into_iter();
+        let items = to_do(profile, &findings, &[]).into_iter();
         let lines =
             items.map(|item| format!("{} {} -> {}\n", item.severity.name(), item.why, item.action));
         lines.collect::<String>()
@@ -165,6 +165,44 @@ fn what_to_do() {
     check_golden("osd-to-do.txt", &lines(&profile));
     profile.processes = vec![process(7, "osd.1", "node1"), process(100, "osd.3", "node1")];
     assert!(lines(&profile).lines().all(|line| line.contains(" osd.3")));
+}
+
+/// Check that a setting is worth what a rule counted of it, whatever its severity, and else by severity a part of all CPU time.
+#[test]
+fn gains_of_settings() {
+    let mut profile = osd();
+    profile.processes = vec![process(100, "osd.3", "node1")];
+    let found = hotspots(&profile, &RuleSet::builtin().unwrap(), &[]);
+    let malloc = found.findings.iter().find(|one| one.rule == "libc-malloc");
+    let setting = |severity, action: &str| Finding {
+        severity,
+        action: action.to_owned(),
+        basis: Basis::Setting(SettingsFound::default()),
+        ..malloc.unwrap().clone()
+    };
+    // Three threads of a quarter of the time each.
+    let action = &malloc.unwrap().action;
+    let settings = [
+        setting(Severity::High, "change what no rule counts"),
+        setting(Severity::Low, action),
+    ];
+    let first = |counted: &[CountedGain]| to_do(&profile, &settings, counted)[0].action.clone();
+    assert_eq!(first(&[]), "change what no rule counts");
+    let gain = |gain_ns| CountedGain {
+        host: String::new(),
+        pid: Pid(100),
+        action: action.clone(),
+        gain_ns,
+    };
+    assert_eq!(first(&[gain(10_000_000_000)]), *action);
+    assert_eq!(first(&[gain(0)]), "change what no rule counts");
+    let of_malloc = found.counted.iter().filter(|one| one.action == *action);
+    let of_malloc: Vec<u64> = of_malloc.map(|one| one.gain_ns).collect();
+    let counted = match &malloc.unwrap().basis {
+        Basis::Time(share) => share.matched_ns,
+        _ => 0,
+    };
+    assert_eq!(of_malloc, [(counted as f64 * 2.4) as u64]);
 }
 
 /// Check that what many processes have in common is one thing to do, and that what follows from something else is none where
@@ -189,20 +227,24 @@ fn causes_before_symptoms() {
         ..like(pid, "osd")
     };
     let both = [malloc.clone(), like(7, "osd.1"), starved(7), starved(100)];
-    let items = to_do(&profile, &both);
+    let items = to_do(&profile, &both, &[]);
     assert_eq!(items.len(), 1, "{items:?}");
     let start = "ceph-osd and osd.1: Memory comes from libc's malloc";
     assert!(items[0].why.starts_with(start), "{items:?}");
     let three = [malloc.clone(), like(7, "osd.1"), like(8, "osd.2")];
     let start = "ceph-osd and 2 others: Memory";
-    assert!(to_do(&profile, &three)[0].why.starts_with(start));
+    assert!(to_do(&profile, &three, &[])[0].why.starts_with(start));
     // Once for all processes.
-    let items = to_do(&profile, &[starved(7), starved(100)]);
+    let items = to_do(&profile, &[starved(7), starved(100)], &[]);
     assert_eq!(items.len(), 1, "{items:?}");
     let alone = [starved(7)];
     assert_eq!(cpu_wait_fact(&alone), Some("others use 7"));
     // A lock, which needs other code, does not explain it.
-    let items = to_do(&profile, &[of_rule("lock-contention").clone(), starved(7)]);
+    let items = to_do(
+        &profile,
+        &[of_rule("lock-contention").clone(), starved(7)],
+        &[],
+    );
     assert_eq!(items.len(), 2, "{items:?}");
 }
 
@@ -220,12 +262,12 @@ fn equal_pids_of_two_hosts() {
     }
     let mut found = hotspots(&profile, &RuleSet::builtin().unwrap(), &[]);
     assert!(found.findings.iter().all(|f| f.host == "node2"));
-    let n = to_do(&profile, &found.findings).len();
+    let n = to_do(&profile, &found.findings, &[]).len();
     let mut other = found.findings[0].clone();
     other.host = "node1".to_owned();
     other.process = "osd.1".to_owned();
     found.findings.insert(1, other);
-    assert_eq!(to_do(&profile, &found.findings).len(), n + 1);
+    assert_eq!(to_do(&profile, &found.findings, &[]).len(), n + 1);
     let text = render_text(&profile, &found, 120, Detail::Full);
     assert!(text.contains("osd.1 (pid 100) on node1: "), "{text}");
     profile.processes.pop();

@@ -213,6 +213,35 @@ fn kernel_names() {
     }
 }
 
+/// Check that code in no file is a kind of its own where it ran itself, and not what it called.
+#[test]
+fn code_made_at_run_time() {
+    let mut m = Maker::new();
+    let thread = m.thread(1, "main");
+    for (stack, ns) in [
+        (&["main", "[code in 0x7f00]"][..], 50),
+        (&["main", "[code in 0x7f00]", "libc:malloc"], 20),
+        (&["main", "[code in 0x7f00]", "look_up"], 10),
+    ] {
+        let stack = m.stack(stack, StackEnd::Root);
+        m.span(thread, ThreadState::OnCpu, None, Some(stack), ns);
+    }
+    let categories = Rules::builtin().unwrap().categories().unwrap();
+    let kinds = cpu_by_category(&m.profile(), &categories);
+    let kinds: Vec<_> = kinds
+        .iter()
+        .map(|k| (k.name.as_deref(), k.weight))
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            (Some("code made at run time"), 50),
+            (Some("malloc, free"), 20),
+            (None, 10)
+        ]
+    );
+}
+
 /// Check that a thread which ends, and has no user stack left, is neither a kernel worker nor anything else: its way into the
 /// kernel, a system call or a signal at an interrupt, is a program's.
 #[test]

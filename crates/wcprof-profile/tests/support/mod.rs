@@ -127,6 +127,8 @@ impl Maker {
         } else if let Some(hex) = text.strip_prefix("0x") {
             let address = u64::from_str_radix(hex, 16).unwrap_or(0);
             (Frame::Unmapped(Avma(address)), None)
+        } else if text.starts_with("[code in ") {
+            (Frame::Unmapped(Avma(0x7f00)), Some(text))
         } else if let Some(name) = text.strip_prefix("k:") {
             (Frame::Kernel(name.into()), None)
         } else if let Some(name) = text.strip_prefix("libc:") {

@@ -379,7 +379,7 @@ fn markdown_block() {
     check("markdown.md", &block);
 }
 
-/// Check the first screen, that it fits, and that colors change nothing else.
+/// Check the first screen, that it fits where what is to do is short, and that colors change nothing else.
 #[test]
 fn overview() {
     let profile = osd();
@@ -395,7 +395,26 @@ fn overview() {
     };
     let plain = text(100, false);
     check("overview.txt", plain.as_bytes());
-    assert!(plain.lines().count() <= 36, "{plain}");
+    assert!(
+        plain.contains("\n 6 HIGH") && !plain.contains("\n 7 HIGH"),
+        "{plain}"
+    );
+    // Tables have their least lines, six things their room; what is short fits the screen, all of it.
+    let short = Answers {
+        to_do: vec![answers.to_do[0].clone(); 8],
+        ..answers.clone()
+    };
+    let short = Overview {
+        profile: &profile,
+        answers: &short,
+        width: Some(100),
+        color: false,
+    };
+    let short = short.text();
+    assert!(
+        short.lines().count() <= 36 && short.contains("\n 8 HIGH"),
+        "{short}"
+    );
     assert!(
         text(40, false)
             .lines()

@@ -159,7 +159,7 @@ fn finding(name: &str) -> Finding {
 fn found(findings: impl IntoIterator<Item = Finding>) -> Hotspots {
     Hotspots {
         findings: findings.into_iter().collect(),
-        undecided: Vec::new(),
+        ..Hotspots::default()
     }
 }
 

@@ -17,7 +17,7 @@ use crate::lab::wcprof::Wcprof;
 use crate::lab::{ceph, story::steps::BLOCK_SIZE};
 use crate::markdown::table;
 
-/// Rounds, in each of which every setup runs once: as many pairs of "all" and "without" for each cause.
+/// Rounds, in each of which each cause is taken away once: as many pairs for each.
 const N_ROUNDS: usize = 5;
 /// The guest is left alone so long after its first operations, and measured so long, s.
 const SETTLE: u64 = 3;
@@ -30,15 +30,13 @@ enum Cause {
     QemuMalloc,
     OsdMalloc,
     Secure,
-    NoIothread,
 }
 
-const CAUSES: [Cause; 5] = [
+const CAUSES: [Cause; 4] = [
     Cause::Cache,
     Cause::QemuMalloc,
     Cause::OsdMalloc,
     Cause::Secure,
-    Cause::NoIothread,
 ];
 
 impl Cause {
@@ -48,7 +46,6 @@ impl Cause {
             Self::QemuMalloc => "libc's malloc in QEMU",
             Self::OsdMalloc => "libc's malloc in the OSD",
             Self::Secure => "secure mode",
-            Self::NoIothread => "no iothread",
         }
     }
 
@@ -58,7 +55,6 @@ impl Cause {
             Self::Cache => "rbd cache",
             Self::QemuMalloc | Self::OsdMalloc => "libc's malloc",
             Self::Secure => "ecure mode",
-            Self::NoIothread => "iothread",
         }
     }
 }
@@ -96,39 +92,25 @@ pub fn run(lab: &Lab, wcprof: &Wcprof) -> Result<()> {
     let mut without: [Vec<Cost>; CAUSES.len()] = Default::default();
     let mut screens = Vec::new();
     ceph::up(lab, &cluster(None))?;
-    let setups: Vec<Option<Cause>> = std::iter::once(None).chain(CAUSES.map(Some)).collect();
     for round in 0..N_ROUNDS {
-        // Each round begins with another setup, so that none always follows the same one.
-        for turn in 0..setups.len() {
-            let setup = setups[(round + turn) % setups.len()];
-            ceph::restart(lab, &cluster(setup))?;
-            vm::up(lab, &machine(setup))?;
-            let cost = measure(lab)?;
-            let name = setup.map_or("all", Cause::name);
-            println!(
-                "round {round}: {name}: QEMU {:.1}, OSD {:.1} us",
-                cost.qemu, cost.osd
-            );
-            match CAUSES.iter().position(|cause| Some(*cause) == setup) {
-                Some(position) => without[position].push(cost),
-                None => {
-                    all.push(cost);
-                    screens.push(first_screen(lab, wcprof, round)?);
-                }
+        for (cause, costs) in CAUSES.into_iter().zip(&mut without) {
+            all.push(measure_setup(lab, None)?);
+            if all.len() == round * CAUSES.len() + 1 {
+                screens.push(first_screen(lab, wcprof, round)?);
             }
-            vm::down(lab)?;
+            costs.push(measure_setup(lab, Some(cause))?);
         }
     }
+    all.push(measure_setup(lab, None)?);
     let mut measured = Vec::new();
-    for (cause, costs) in CAUSES.into_iter().zip(&without) {
-        let pairs: Vec<_> = all
-            .iter()
-            .zip(costs)
-            .map(|(a, b)| (a.sum(), b.sum()))
-            .collect();
+    for (at, (cause, costs)) in CAUSES.into_iter().zip(&without).enumerate() {
+        let pairs = costs.iter().enumerate().map(|(round, cost)| {
+            let before = round * CAUSES.len() + at;
+            (around(&all, before), cost.sum())
+        });
         measured.push(Measured {
             cause,
-            ratio: Ratio::new(&pairs).context("an operation cost nothing")?,
+            ratio: Ratio::new(&pairs.collect::<Vec<_>>()).context("an operation cost nothing")?,
             ranks: screens.iter().map(|screen| rank(screen, cause)).collect(),
         });
     }
@@ -149,6 +131,23 @@ pub fn run(lab: &Lab, wcprof: &Wcprof) -> Result<()> {
     Ok(())
 }
 
+/// The cost with all causes around a measurement without one: the geometric mean of that before it and that behind it. What else
+/// the machine does changes within minutes.
+fn around(all: &[Cost], before: usize) -> f64 {
+    let sum = |at: usize| all.get(at).map_or(0.0, |cost| cost.sum());
+    (sum(before) * sum(before + 1)).sqrt()
+}
+
+/// Starts the cluster and the machine anew, which run on, and measures them.
+fn measure_setup(lab: &Lab, removed: Option<Cause>) -> Result<Cost> {
+    ceph::restart(lab, &cluster(removed))?;
+    vm::up(lab, &machine(removed))?;
+    let cost = measure(lab)?;
+    let name = removed.map_or("all", Cause::name);
+    println!("{name}: QEMU {:.1}, OSD {:.1} us", cost.qemu, cost.osd);
+    Ok(cost)
+}
+
 fn cluster(removed: Option<Cause>) -> conf::Options {
     let mode = match removed {
         Some(Cause::Secure) => Mode::Crc,
@@ -163,7 +162,6 @@ fn machine(removed: Option<Cause>) -> vm::Options {
             Some(Cause::Cache) => Cache::None,
             _ => Cache::Writeback,
         },
-        iothread: removed == Some(Cause::NoIothread),
         tcmalloc: removed == Some(Cause::QemuMalloc),
         ..vm::Options::uncached(BLOCK_SIZE, 0)
     }
@@ -336,6 +334,15 @@ mod tests {
         assert!(inverted(&[cache(Some(2)), osd(0.70, 0.75), qemu]).is_empty());
         assert_eq!(inverted(&[cache(Some(2)), osd(0.97, 0.99)]).len(), 1);
         assert_eq!(inverted(&[cache(None), osd(0.97, 0.99)]).len(), 1);
+    }
+
+    /// Check that a measurement is compared with those beside it.
+    #[test]
+    fn pairs() {
+        let cost = |osd| Cost { qemu: 0.0, osd };
+        let all = [cost(1.0), cost(4.0), cost(9.0)];
+        assert!((around(&all, 0) - 2.0).abs() < 1e-9);
+        assert!((around(&all, 1) - 6.0).abs() < 1e-9);
     }
 
     /// Check that lines which were wrapped are one item.
