@@ -19,7 +19,8 @@ use crate::top::TopArgs;
 #[derive(Parser, Debug)]
 #[command(name = "wcprof", version)]
 #[command(
-    after_help = "Exit codes: 0 success, 1 failure, 2 wrong usage, 3 no such target, \
+    after_help = "`wcprof attach --help` shows what a recording says of a real program.\n\n\
+    Exit codes: 0 success, 1 failure, 2 wrong usage, 3 no such target, \
     4 not permitted, 5 unreadable trace."
 )]
 pub(crate) struct Cli {
