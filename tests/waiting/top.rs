@@ -121,11 +121,12 @@ fn command(pid: i32, folder: &Path, engine: Engine, flags: &str) -> String {
     )
 }
 
-/// Check that pools are listed, that keys choose, unfold and pause, that a saved trace is whole, and
+/// Check that pools are listed, and who holds what they wait for, that keys choose, unfold and pause, that a saved trace is whole, and
 /// that the terminal is as before.
 #[test]
 fn view() {
-    let target = RemoteProcess::start(&fixture("contend.c", Variant::NoFramePointers));
+    let mut target = RemoteProcess::start(&fixture("contend.c", Variant::NoFramePointers));
+    target.send_line("CONTEND");
     let folder = tempfile::tempdir().expect("temporary folder");
     let command = command(
         target.pid(),
@@ -137,7 +138,7 @@ fn view() {
         return;
     };
     screen.wait_for(&["c-want-N", "c-holder", "calm_sleep", "? help"]);
-    screen.wait_for(&["answers", "WHERE THREADS WAIT"]);
+    screen.wait_for(&["answers", "WHERE THREADS WAIT", "held by "]);
     screen.keys("?");
     screen.wait_for(&["choose a pool or thread"]);
     screen.keys("t");

@@ -35,11 +35,18 @@ pub struct CountedGain {
     pub(crate) action: String,
     /// Time of threads over the recording, ns.
     pub(crate) gain_ns: u64,
+    /// CPU time in functions of modules that have no name, in the pools that the rule looks at: it may be some of it, ns.
+    pub(crate) unnamed_ns: u64,
 }
 
 impl CountedGain {
-    /// By the counted time of a rule in the process at `at` of the profile, ns.
-    pub(crate) fn new(rule: &Rule, profile: &Profile, at: usize, counted_ns: u64) -> Self {
+    /// By the counted time of a rule in the process at `at` of the profile, and that in functions without a name, ns.
+    pub(crate) fn new(
+        rule: &Rule,
+        profile: &Profile,
+        at: usize,
+        (counted_ns, unnamed_ns): (u64, u64),
+    ) -> Self {
         let process = profile.processes.get(at);
         let comm = process.map_or("", |process| process.comm.as_str());
         Self {
@@ -47,6 +54,7 @@ impl CountedGain {
             pid: process.map_or(Pid(0), |process| process.pid),
             action: for_program(&rule.action, comm),
             gain_ns: (returns(rule, comm) * counted_ns as f64) as u64,
+            unnamed_ns,
         }
     }
 }
@@ -166,38 +174,27 @@ impl Finding {
 pub(crate) struct Gains<'p> {
     profile: &'p Profile,
     counted: &'p [CountedGain],
-    /// By process.
-    cpu: Vec<CpuTime>,
-}
-
-/// CPU time of a process, ns.
-#[derive(Copy, Clone, Debug, Default)]
-struct CpuTime {
-    all_ns: u64,
-    /// In functions of its modules that have no name: no rule can count them.
-    unnamed_ns: u64,
+    /// On-CPU time by process, ns.
+    on_cpu_ns: Vec<u64>,
 }
 
 impl<'p> Gains<'p> {
     /// `counted`: what rules counted of what settings cost.
     pub(crate) fn new(profile: &'p Profile, counted: &'p [CountedGain]) -> Self {
-        let mut cpu = vec![CpuTime::default(); profile.processes.len()];
+        let mut on_cpu_ns = vec![0_u64; profile.processes.len()];
         for row in profile
             .rows
             .iter()
             .filter(|row| Base::OnCpu.includes(row.state))
         {
-            if let Some(cpu) = cpu.get_mut(profile.threads[row.thread].process) {
-                cpu.all_ns = cpu.all_ns.saturating_add(row.weight);
-                if is_unnamed(profile, row) {
-                    cpu.unnamed_ns = cpu.unnamed_ns.saturating_add(row.weight);
-                }
+            if let Some(sum) = on_cpu_ns.get_mut(profile.threads[row.thread].process) {
+                *sum = sum.saturating_add(row.weight);
             }
         }
         Self {
             profile,
             counted,
-            cpu,
+            on_cpu_ns,
         }
     }
 
@@ -210,34 +207,35 @@ impl<'p> Gains<'p> {
             Basis::Time(share) => finding.returns * at_a_time(share.matched_ns),
             Basis::Unlike(one) => at_a_time(one.difference_ns),
             Basis::Setting(_) | Basis::Limit(_) => {
-                let processes = self.profile.processes.iter().zip(&self.cpu);
-                let own = processes.filter(|(process, _)| {
-                    let is_here = finding.host.is_empty() || process.host == finding.host;
-                    is_here && process.pid == finding.pid
-                });
-                let sum = |of: fn(&CpuTime) -> u64| {
-                    let own = own.clone().map(|(_, cpu)| of(cpu));
-                    own.fold(0, u64::saturating_add)
-                };
                 let counted = self.counted.iter().filter(|counted| {
                     counted.pid == finding.pid
                         && counted.host == finding.host
                         && counted.action == finding.action
                 });
-                let counted = counted.map(|counted| counted.gain_ns).max();
-                let uncounted = match counted {
-                    Some(_) => sum(|cpu| cpu.unnamed_ns),
-                    None => sum(|cpu| cpu.all_ns),
+                let part = finding.severity.usual_part();
+                let gain = |counted: &CountedGain| {
+                    at_a_time(counted.gain_ns) + part * at_a_time(counted.unnamed_ns)
                 };
-                at_a_time(counted.unwrap_or(0))
-                    + finding.severity.usual_part() * at_a_time(uncounted)
+                let counted = counted.map(gain).max_by(f64::total_cmp);
+                counted.unwrap_or_else(|| part * at_a_time(self.on_cpu_of(finding)))
             }
         }
+    }
+
+    /// On-CPU time of its process, ns.
+    fn on_cpu_of(&self, finding: &Finding) -> u64 {
+        let processes = self.profile.processes.iter().zip(&self.on_cpu_ns);
+        let own = processes.filter(|(process, _)| {
+            let is_here = finding.host.is_empty() || process.host == finding.host;
+            is_here && process.pid == finding.pid
+        });
+        let own = own.map(|(_, ns)| *ns);
+        own.fold(0, u64::saturating_add)
     }
 }
 
 /// Whether the function of a module that ran has no name.
-fn is_unnamed(profile: &Profile, row: &Row) -> bool {
+pub(crate) fn is_unnamed(profile: &Profile, row: &Row) -> bool {
     let stack = row.stack.and_then(|id| profile.stacks.get(id.0 as usize));
     let frames = stack.map_or(&[][..], |stack| &stack.frames);
     let functions = frames.iter().rev();

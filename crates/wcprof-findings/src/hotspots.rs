@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use wcprof_profile::Fleet;
-use wcprof_profile::model::Profile;
+use wcprof_profile::model::{Profile, State};
 
 use crate::applied::AppliedRule;
 use crate::busy_threads::busy_threads;
@@ -11,7 +11,9 @@ use crate::counted::{Counted, Sum};
 use crate::counters::counters;
 use crate::evidence::tree;
 use crate::files::files;
-use crate::finding::{CountedGain, Evidence, Finding, Gains, Hotspots, Undecided, by_remedy};
+use crate::finding::{
+    CountedGain, Evidence, Finding, Gains, Hotspots, Undecided, by_remedy, is_unnamed,
+};
 use crate::limits::limits_reached;
 use crate::locks::held_by;
 use crate::matching::CompiledRule;
@@ -90,8 +92,12 @@ fn by_stacks(rule: &AppliedRule<'_>, found: &mut Hotspots) {
         is_looked_at[pool] = true;
     }
     let mut counted = vec![Vec::new(); profile.pools.len()];
+    let mut unnamed = vec![0_u64; profile.pools.len()];
     for row in profile.rows.iter().filter(|row| row.weight > 0) {
         let pool = profile.threads[row.thread].pool;
+        if row.state == State::OnCpu && is_looked_at[pool] && is_unnamed(profile, row) {
+            unnamed[pool] = unnamed[pool].saturating_add(row.weight);
+        }
         if is_looked_at[pool]
             && let Some(anchor) = rule.compiled.test(profile, row)
         {
@@ -118,10 +124,12 @@ fn by_stacks(rule: &AppliedRule<'_>, found: &mut Hotspots) {
             && let Some(first) = of_process.first()
         {
             let counted = Sum::new(&rows_of(of_process, &counted)).weight;
+            let unnamed = of_process.iter().map(|&pool| unnamed[pool]);
+            let times = (counted, unnamed.fold(0, u64::saturating_add));
             let at = profile.pools[*first].process;
             found
                 .counted
-                .push(CountedGain::new(rule.rule, profile, at, counted));
+                .push(CountedGain::new(rule.rule, profile, at, times));
         }
         for pools in merged(sure) {
             found.findings.extend(stack_finding(rule, pools, &counted));

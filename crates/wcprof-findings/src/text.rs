@@ -358,10 +358,10 @@ pub fn gain_sentence(finding: &Finding) -> Option<String> {
             let most = percent(share.matched_ns, share.base_ns());
             let whose = whose(share, finding);
             // Measured: with the source that the rule names.
-            Some(match finding.returns > 1.0 {
+            let is_measured = (finding.returns - 1.0).abs() > f64::EPSILON;
+            Some(match is_measured {
                 true => format!(
-                    "{most:.1} % of {whose} is counted here; the change also makes other code faster, and gave back {:.1} times as \
-                     much where it was measured",
+                    "{most:.1} % of {whose} is counted here; the change gave back {:.1} times as much where it was measured",
                     finding.returns
                 ),
                 false => format!("at most {most:.1} % of {whose}, which is what is counted here"),

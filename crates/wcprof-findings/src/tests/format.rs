@@ -193,6 +193,7 @@ fn gains_of_settings() {
         pid: Pid(100),
         action: action.clone(),
         gain_ns,
+        unnamed_ns: 0,
     };
     assert_eq!(first(&[gain(10_000_000_000)]), *action);
     assert_eq!(first(&[gain(0)]), "change what no rule counts");
@@ -202,7 +203,7 @@ fn gains_of_settings() {
         Basis::Time(share) => share.matched_ns,
         _ => 0,
     };
-    assert_eq!(of_malloc, [(counted as f64 * 2.4) as u64]);
+    assert_eq!(of_malloc, [(counted as f64 * 0.6) as u64]);
 }
 
 /// Check that what many processes have in common is one thing to do, and that what follows from something else is none where

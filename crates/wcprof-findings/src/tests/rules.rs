@@ -627,7 +627,7 @@ fn order() {
     b.row(
         t,
         State::OnCpu,
-        90,
+        120,
         &["librbd.so.1!f()", "libc.so.6!malloc"],
     );
     b.row(t, State::Lock, 120, &LOCK_SITE);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use wcprof_host::clock::children_cpu_ns;
 use wcprof_host::work_cpu_ns;
 use wcprof_profile::model::{Detail, Profile};
-use wcprof_profile::{ProfileBuilder, Rules};
+use wcprof_profile::{LockTimes, ProfileBuilder, Rules};
 use wcprof_record::{NamedSnapshot, TargetFiles};
 use wcprof_symbols::SymbolOptions;
 use wcprof_trace::model::{Frame, FrameId, SymbolFrame, SymbolTable, Tables};
@@ -102,6 +102,7 @@ impl LiveNames {
         let symbols = self.known(tables, &Origin::of_cut(kept, cut), args, options)?;
         let to = TimeNs(to.0.saturating_sub(cut.from().0));
         let mut builder = ProfileBuilder::new()
+            .with_locks(LockTimes::from_tables(tables))
             .with_window(TimeNs(0), to)
             .with_detail(self.detail);
         cut.for_each_span(|span| {
