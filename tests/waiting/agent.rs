@@ -4,16 +4,12 @@ use std::path::Path;
 use std::process::Command;
 
 use nix::sys::signal::Signal;
-use prost::Message;
 use wcprof_testkit::{
-    Engine, PushedPprof, RemoteProcess, Reply, TestStore, Variant, assert_fails, copy_program,
+    Engine, RemoteProcess, Reply, StoredProfile, TestStore, Variant, assert_fails, copy_program,
     fixture, has_capability, read_trace, skip, wcprof,
 };
 
 use crate::said::Said;
-
-#[path = "../../crates/wcprof-export/src/pprof/proto.rs"]
-mod proto;
 
 /// Threads of a target: sleepers and the first one.
 const N_THREADS: i64 = 21;
@@ -40,55 +36,35 @@ fn start(engine: Engine, store: &TestStore, folder: &Path, name: &str) -> Said {
     )
 }
 
-/// A profile, decoded.
-struct Got {
-    id: Vec<u8>,
-    name: String,
-    service: String,
-    profile: proto::Profile,
-}
+/// A profile that the store has.
+struct Got(StoredProfile);
 
 impl Got {
     /// Whether it is of a whole interval: the clock of the day may have been corrected meanwhile.
     fn is_whole(&self) -> bool {
-        (self.profile.duration_nanos - INTERVAL).abs() < INTERVAL / 50
+        (self.0.pprof.duration_nanos - INTERVAL).abs() < INTERVAL / 50
     }
 
-    fn of(pushed: PushedPprof) -> Self {
-        let label = |name| pushed.labels[name].clone();
-        assert_eq!(label("cluster"), "test", "{:?}", pushed.labels);
-        Self {
-            name: label("__name__"),
-            service: label("service_name"),
-            id: pushed.id,
-            profile: proto::Profile::decode(&*pushed.pprof).expect("a pprof message"),
-        }
-    }
-
-    fn end(&self) -> i64 {
-        self.profile.time_nanos + self.profile.duration_nanos
+    fn label(&self, name: &str) -> &str {
+        &self.0.labels[name]
     }
 
     /// Wall-clock time.
     fn sum(&self) -> i64 {
-        self.profile
-            .sample
-            .iter()
-            .map(|sample| sample.value[1])
-            .sum()
+        self.0.sums["wall"]
     }
 
     /// Wall-clock time below a function.
     fn time_in(&self, function: &str) -> i64 {
-        let text = |at: i64| self.profile.string_table[at as usize].as_str();
+        let profile = &self.0.pprof;
         let is_in = |id: &u64| {
-            let lines = &self.profile.location[*id as usize - 1].line;
+            let lines = &profile.location[*id as usize - 1].line;
             let mut functions = lines
                 .iter()
-                .map(|line| &self.profile.function[line.function_id as usize - 1]);
-            functions.any(|of| text(of.name) == function)
+                .map(|line| &profile.function[line.function_id as usize - 1]);
+            functions.any(|of| profile.text(of.name) == function)
         };
-        let samples = self.profile.sample.iter();
+        let samples = profile.sample.iter();
         let inside = samples.filter(|sample| sample.location_id.iter().any(is_in));
         inside.map(|sample| sample.value[1]).sum()
     }
@@ -103,10 +79,11 @@ fn until(store: &TestStore, all: &mut Vec<Got>, mut is_last: impl FnMut(&Got) ->
             continue;
         }
         let mut found = false;
-        for got in request.pushed().into_iter().map(Got::of) {
-            let is_new = all.iter().all(|known| known.id != got.id);
+        for got in request.stored.into_iter().map(Got) {
+            let is_new = all.iter().all(|known| known.0.id != got.0.id);
             assert!(is_new, "a profile came twice");
-            assert_eq!(got.name, "process_cpu");
+            assert_eq!(got.label("__name__"), "process_cpu");
+            assert_eq!(got.label("cluster"), "test");
             found |= is_last(&got);
             all.push(got);
         }
@@ -116,7 +93,7 @@ fn until(store: &TestStore, all: &mut Vec<Got>, mut is_last: impl FnMut(&Got) ->
     }
     let seen: Vec<_> = all
         .iter()
-        .map(|got| (got.profile.duration_nanos, got.sum()))
+        .map(|got| (got.0.pprof.duration_nanos, got.sum()))
         .collect();
     panic!("not among {MAX_REQUESTS} requests: {seen:?}");
 }
@@ -124,11 +101,11 @@ fn until(store: &TestStore, all: &mut Vec<Got>, mut is_last: impl FnMut(&Got) ->
 /// One interval of a service begins where the last one ends. They come in any order: one that was refused comes later.
 fn assert_gapless(all: &mut [Got], service: &str) {
     for got in &*all {
-        assert_eq!(got.service, service);
+        assert_eq!(got.label("service_name"), service);
     }
-    all.sort_by_key(|got| got.profile.time_nanos);
+    all.sort_by_key(|got| got.0.pprof.time_nanos);
     for pair in all.windows(2) {
-        let gap = pair[1].profile.time_nanos - pair[0].end();
+        let gap = pair[1].0.pprof.time_nanos - pair[0].0.end();
         assert!(gap.abs() < 1_000_000, "{gap} ns between intervals");
     }
 }
@@ -142,7 +119,7 @@ fn minute_of_demo() {
     demo.args(["attach", "--demo", "-d", "1h", "-o", "demo.wct"]);
     let demo = Said::by(demo.current_dir(folder.path()));
     demo.line("workload runs");
-    let store = TestStore::start(|| Reply::Status(200));
+    let store = TestStore::start(|| Reply::AsReal);
     let mut agent = wcprof();
     agent.args(["agent", "--name", "demo-osd", "--interval", "10s"]);
     agent.args(["--listen", "none", "--label", "cluster=test"]);
@@ -151,12 +128,12 @@ fn minute_of_demo() {
     let mut all: Vec<Got> = Vec::new();
     let mut length = 0;
     until(&store, &mut all, |got| {
-        length += got.profile.duration_nanos;
+        length += got.0.pprof.duration_nanos;
         length >= 60 * INTERVAL
     });
     assert_gapless(&mut all, "wcprof-crypto");
     // Its pool of eight waits for one lock most of the time.
-    assert!(all.iter().all(|got| got.sum() > got.profile.duration_nanos));
+    assert!(all.iter().all(|got| got.sum() > got.0.pprof.duration_nanos));
     assert_eq!(agent.end_by(Signal::SIGTERM), Some(0));
     assert_eq!(demo.end_by(Signal::SIGTERM), Some(0));
 }
@@ -196,7 +173,7 @@ pub(crate) fn one_is_silent(engine: Engine) {
         copy_program(&fixture(from, Variant::NoFramePointers), &program);
         program
     };
-    let store = TestStore::start(|| Reply::Status(200));
+    let store = TestStore::start(|| Reply::AsReal);
     let other = RemoteProcess::start(&copy("split_sleep.c", "other"));
     let mut silent = Command::new(copy("silent.c", "silent"));
     let mut silent = RemoteProcess::start_command(silent.args(["stack", "-"]));
@@ -227,7 +204,11 @@ pub(crate) fn follows(engine: Engine) {
     let store = TestStore::start(move || {
         n += 1;
         // Then there is no gap until it comes again.
-        Reply::Status(if n == 1 { 503 } else { 200 })
+        if n == 1 {
+            Reply::Status(503)
+        } else {
+            Reply::AsReal
+        }
     });
     let first = RemoteProcess::start(&program);
     let agent = start(engine, &store, folder.path(), name);
@@ -240,10 +221,10 @@ pub(crate) fn follows(engine: Engine) {
     // One interval begins at a whole second, and has all time of all threads.
     assert_gapless(&mut all, name);
     for got in all.iter().filter(|got| got.is_whole()) {
-        let off = (got.end() + INTERVAL / 2) % INTERVAL - INTERVAL / 2;
+        let off = (got.0.end() + INTERVAL / 2) % INTERVAL - INTERVAL / 2;
         assert!(off.abs() < 50_000_000, "{off} ns off");
         // It ends at a tick, which may be late.
-        let missing = N_THREADS * got.profile.duration_nanos - got.sum();
+        let missing = N_THREADS * got.0.pprof.duration_nanos - got.sum();
         assert!(
             missing.abs() < N_THREADS * INTERVAL / 100,
             "{missing} ns missing"
@@ -268,9 +249,9 @@ pub(crate) fn follows(engine: Engine) {
     agent.line("all processes have ended");
     let third = RemoteProcess::start(&program);
     agent.line("recording 1 processes");
-    let begin = all.iter().map(Got::end).max().expect("some");
+    let begin = all.iter().map(|got| got.0.end()).max().expect("some");
     until(&store, &mut all, |got| {
-        got.profile.time_nanos >= begin && got.sum() > INTERVAL
+        got.0.pprof.time_nanos >= begin && got.sum() > INTERVAL
     });
     agent.signal(Signal::SIGHUP);
     agent.line("reloaded");

@@ -105,7 +105,7 @@ struct Work {
 impl Work {
     fn run(self, mut event: impl FnMut(&Answer, Option<Duration>)) {
         let mut backoff = Backoff::new(self.options.first_wait);
-        let mut was_empty = true;
+        let (mut was_empty, mut has_failed) = (true, false);
         while self.spool.wait() {
             if std::mem::take(&mut was_empty) {
                 self.spool
@@ -116,7 +116,10 @@ impl Work {
                 continue;
             };
             let answer = match &request {
-                Ok(request) => self.store.send(request),
+                Ok(request) => {
+                    let not_ready = has_failed.then(|| self.store.not_ready()).flatten();
+                    not_ready.unwrap_or_else(|| self.store.send(request))
+                }
                 Err(error) => Answer::Later {
                     reason: format!("failed to read what waits for it: {error}"),
                     after: None,
@@ -137,6 +140,7 @@ impl Work {
                 Answer::Later { after, .. } => Some(backoff.next(*after)),
                 Answer::NoEntry { .. } => Some(backoff.next(None)),
             };
+            has_failed = wait.is_some();
             self.count(&answer, request.map_or(0, |r| r.len()));
             event(&answer, wait);
             if let Some(wait) = wait {

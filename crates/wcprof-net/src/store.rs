@@ -267,6 +267,30 @@ impl Store {
         self.options.kind
     }
 
+    /// Why a store that failed before is better not sent anything yet: one that starts may answer 500, which says nothing of
+    /// what it has. `None` where it is ready, or does not say.
+    pub fn not_ready(&self) -> Option<Answer> {
+        if self.options.kind != StoreKind::Pyroscope {
+            return None;
+        }
+        let base = self.url.strip_suffix(self.options.kind.path())?;
+        let response = match self.agent.get(&format!("{base}/ready")).call() {
+            Ok(response) => response,
+            Err(error) => return Some(broken(&error, false, &self.options.limits)),
+        };
+        let (head, body) = response.into_parts();
+        // A gateway may know no such path.
+        if head.status != StatusCode::SERVICE_UNAVAILABLE {
+            return None;
+        }
+        let body = body.into_with_config().limit(MAX_ANSWER).read_to_vec();
+        let text = said(&body.unwrap_or_default());
+        Some(Answer::Later {
+            reason: format!("it is not ready: {text}"),
+            after: None,
+        })
+    }
+
     /// Sends a [packed](StoreKind::pack) request.
     pub fn send(&self, request: &[u8]) -> Answer {
         let kind = self.options.kind;
@@ -302,7 +326,7 @@ impl Store {
                 Err(error) => broken(&error, true, &self.options.limits),
             };
         }
-        refusal(head.status, &head.headers, &body.unwrap_or_default())
+        refusal(kind, head.status, &head.headers, &body.unwrap_or_default())
     }
 }
 
@@ -368,7 +392,7 @@ fn partly(body: &[u8]) -> Option<Answer> {
 }
 
 /// An answer that is no success. `docs/agent.md` has the table of what is done, and why.
-fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Answer {
+fn refusal(kind: StoreKind, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Answer {
     let text = said(body);
     let mut reason = format!("status {status}");
     for part in [&*text, advice(status.as_u16(), &text)] {
@@ -380,6 +404,8 @@ fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Answer {
         401 | 403 => Answer::NoEntry { reason },
         // Some of a request's series are stored before the first one that is too many.
         429 if text.to_lowercase().contains("series limit") => Answer::Unsure { reason },
+        // Pyroscope checks the rate of each profile of a request alone, and takes the others.
+        429 if kind == StoreKind::Otlp && text.contains("push series") => Answer::Unsure { reason },
         // Nothing takes profiles there: it never reached a store.
         300..=399 | 404 | 405 | 408 | 425 | 429 | 502 | 503 => {
             let after = headers.get("retry-after");
@@ -435,9 +461,9 @@ mod tests {
     /// Check what is done about each answer of the table in `docs/agent.md`.
     #[test]
     fn answers() {
-        let kind = |status: u16, text: &str| {
+        let kind = |store, status: u16, text: &str| {
             let status = StatusCode::from_u16(status).unwrap();
-            match refusal(status, &HeaderMap::new(), text.as_bytes()) {
+            match refusal(store, status, &HeaderMap::new(), text.as_bytes()) {
                 Answer::Later { .. } => "later",
                 Answer::NoEntry { .. } => "no entry",
                 Answer::Refused { .. } => "refused",
@@ -462,12 +488,18 @@ mod tests {
             (503, "", "later"),
             (504, "", "unsure"),
         ] {
-            assert_eq!(kind(status, text), expected, "{status} {text}");
+            for store in [StoreKind::Pyroscope, StoreKind::Otlp] {
+                assert_eq!(kind(store, status, text), expected, "{status} {text}");
+            }
         }
+        let part = "push series with index 1 failed: push rate limit (4.0 MiB) exceeded";
+        assert_eq!(kind(StoreKind::Otlp, 429, part), "unsure");
+        assert_eq!(kind(StoreKind::Pyroscope, 429, part), "later");
         let mut headers = HeaderMap::new();
         for (after, seconds) in [("7", 7), ("Thu, 01 Jan 1970 00:00:00 GMT", 0)] {
             headers.insert("retry-after", after.parse().unwrap());
-            let answer = refusal(StatusCode::SERVICE_UNAVAILABLE, &headers, b"");
+            let status = StatusCode::SERVICE_UNAVAILABLE;
+            let answer = refusal(StoreKind::Parca, status, &headers, b"");
             let wait = Some(Duration::from_secs(seconds));
             assert!(
                 matches!(answer, Answer::Later { after, .. } if after == wait),

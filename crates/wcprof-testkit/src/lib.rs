@@ -2,6 +2,11 @@
 //! machine stood still meanwhile.
 #![forbid(unsafe_code)]
 
+/// pprof's messages, as stores are sent them.
+#[path = "../../wcprof-export/src/pprof/proto.rs"]
+#[allow(missing_docs, reason = "its fields are those of the format")]
+pub mod pprof;
+
 mod build;
 mod docs;
 mod engines;
@@ -32,7 +37,7 @@ pub use remote::{Mark, RemoteProcess, copy_program};
 pub use samples::{Samples, Split};
 pub use share::{assert_share, assert_within, tolerance};
 pub use skip::{has_capability, skip};
-pub use store::{PushedPprof, RateLimit, Reply, StoreRequest, TestStore};
+pub use store::{Reply, StoreRequest, StoreRules, StoredProfile, TestStore};
 pub use wcprof::{
     Attach, Engine, Recording, assert_fails, assert_weights, interrupt, kill_worker, printed,
     program, read_trace, stood_still, text, trace_in, wait_for_a_second, wait_for_trace,

@@ -5,11 +5,10 @@
 
 use std::collections::HashSet;
 use std::error::Error;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use wcprof_export::{PushedProfile, StoreLimits, StoreProfiles, labels, pyroscope_request};
 use wcprof_host::clock::thread_cpu_ns;
@@ -18,12 +17,15 @@ use wcprof_net::{Pusher, PusherOptions, Spool, SpoolOptions, Store, StoreKind, S
 use wcprof_profile::model::Detail;
 use wcprof_profile::{ProfileBuilder, Rules, rename_functions};
 use wcprof_symbols::call_name;
-use wcprof_testkit::{Reply, TestStore};
+use wcprof_testkit::{Reply, StoreRules, TestStore};
 use wcprof_trace::TraceReader;
 use wcprof_trace::model::Trace;
 
 /// Daemons of a host.
 const PER_HOST: usize = 12;
+/// The length of an interval, and the time over which the agent spreads the requests of its hosts.
+const INTERVAL: Duration = Duration::from_secs(30);
+const SPREAD: Duration = Duration::from_secs(10);
 /// What is given to a store that fails for a while.
 const PATIENCE: Duration = Duration::from_secs(240);
 
@@ -37,31 +39,78 @@ fn main() -> Result<()> {
     let (n_daemons, n_intervals) = (n_daemons.parse()?, n_intervals.parse()?);
     let (trace, _) = TraceReader::open(Path::new(trace))?.read_all()?;
     let made = made(&trace, n_daemons, n_intervals)?;
-    for fault in [Fault::None, Fault::Refuses, Fault::Hangs, Fault::Restarts] {
-        push(&made, fault, 1 << 30)?;
+    println!(
+        "| The store | Taken a second | Refused at first | Of {} requests |\n|---|---|---|---|",
+        made.n_requests()
+    );
+    let large = 1 << 30;
+    // As the hosts would: an interval after the other.
+    push(
+        &made,
+        ("has Pyroscope's default limits", Fault::None, limited()),
+        large,
+        INTERVAL,
+    )?;
+    let old = StoreRules {
+        max_series: Some(5000),
+        ..limited()
+    };
+    push(
+        &made,
+        (
+            "has these, and the old storage's 5000 series",
+            Fault::None,
+            old,
+        ),
+        large,
+        INTERVAL,
+    )?;
+    for (name, fault) in [
+        ("takes all", Fault::None),
+        ("refuses at first (429)", Fault::Refuses),
+        ("hangs at first", Fault::Hangs),
+        ("breaks connections at first", Fault::Restarts),
+    ] {
+        push(&made, (name, fault, unlimited()), large, Duration::ZERO)?;
     }
-    // A store that is away for longer than the spools last.
-    push(&made, Fault::Refuses, made.largest_host() / 2)
+    let name = "refuses at first, spools of half an interval";
+    let half = made.largest_host() / 2 / n_intervals as u64;
+    push(
+        &made,
+        (name, Fault::Refuses, unlimited()),
+        half,
+        Duration::ZERO,
+    )
 }
 
-/// Requests by host.
-struct Made(Vec<Vec<Vec<u8>>>);
+fn limited() -> StoreRules {
+    StoreRules::default()
+}
+
+fn unlimited() -> StoreRules {
+    StoreRules {
+        rate: 1e12,
+        burst: 1e12,
+        ..StoreRules::default()
+    }
+}
+
+/// Requests by host and interval.
+struct Made(Vec<Vec<Vec<Vec<u8>>>>);
 
 impl Made {
     fn n_requests(&self) -> usize {
-        self.0.iter().map(Vec::len).sum()
+        self.0.iter().flatten().map(Vec::len).sum()
     }
 
     fn bytes(&self) -> usize {
-        self.0.iter().flatten().map(Vec::len).sum()
+        self.0.iter().flatten().flatten().map(Vec::len).sum()
     }
 
     /// Bytes of the host with most of them.
     fn largest_host(&self) -> u64 {
-        let hosts = self
-            .0
-            .iter()
-            .map(|host| host.iter().map(Vec::len).sum::<usize>());
+        let hosts = self.0.iter();
+        let hosts = hosts.map(|host| host.iter().flatten().map(Vec::len).sum::<usize>());
         hosts.max().unwrap_or(0) as u64
     }
 }
@@ -71,15 +120,18 @@ fn made(trace: &Trace, n_daemons: usize, n_intervals: usize) -> Result<Made> {
     let rules = Rules::builtin()?;
     let mut hosts = Vec::new();
     let (mut plain, mut n_samples, mut n_folded) = (0, 0, 0);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
     let cpu = thread_cpu_ns();
     for first in (0..n_daemons).step_by(PER_HOST) {
-        let mut requests = Vec::new();
+        let mut intervals = Vec::new();
         for interval in 0..n_intervals {
+            let mut requests = Vec::new();
             let mut profiles = Vec::new();
             for daemon in first..n_daemons.min(first + PER_HOST) {
                 let mut tables = trace.tables.clone();
                 tables.header.host = format!("node-{:03}", first / PER_HOST);
-                tables.header.started_unix_ns += interval as u64 * 30_000_000_000;
+                let begin = now + INTERVAL * u32::try_from(interval)?;
+                tables.header.started_unix_ns = u64::try_from(begin.as_nanos())?;
                 for process in &mut tables.processes {
                     process.cmdline = ["ceph-osd", "--id", &daemon.to_string()]
                         .map(str::to_owned)
@@ -105,8 +157,9 @@ fn made(trace: &Trace, n_daemons: usize, n_intervals: usize) -> Result<Made> {
             for pushed in profiles {
                 requests.push(StoreKind::Pyroscope.pack(pyroscope_request(&[pushed])));
             }
+            intervals.push(requests);
         }
-        hosts.push(requests);
+        hosts.push(intervals);
     }
     let cpu = (thread_cpu_ns() - cpu) as f64;
     let made = Made(hosts);
@@ -135,142 +188,162 @@ enum Fault {
     Restarts,
 }
 
-const AWAY: u8 = 0;
-const BACK: u8 = 1;
-
-/// Pushes all requests from one pusher a host, and accounts for each.
-fn push(made: &Made, fault: Fault, max_spool: u64) -> Result<()> {
-    let state = Arc::new(AtomicU8::new(if fault == Fault::None {
-        BACK
-    } else {
-        AWAY
-    }));
-    let is_away = Arc::clone(&state);
-    let store = TestStore::start(move || match (is_away.load(Ordering::Relaxed), fault) {
-        (BACK, _) | (_, Fault::None) => Reply::Status(200),
-        (_, Fault::Refuses) => Reply::Status(429),
-        (_, Fault::Hangs) => Reply::Hang,
-        (_, Fault::Restarts) => Reply::Leave,
+/// Pushes all requests from one pusher a host, an interval's after each `pause`, and accounts for each.
+fn push(
+    made: &Made,
+    (name, fault, rules): (&str, Fault, StoreRules),
+    max_spool: u64,
+    pause: Duration,
+) -> Result<()> {
+    let is_away = Arc::new(AtomicBool::new(fault != Fault::None));
+    let asked = Arc::clone(&is_away);
+    let store = TestStore::start_with(rules, 0, move |_| match fault {
+        _ if !asked.load(Ordering::Relaxed) => Reply::AsReal,
+        Fault::None => Reply::AsReal,
+        Fault::Refuses => Reply::Status(429),
+        Fault::Hangs => Reply::Hang,
+        Fault::Restarts => Reply::Leave,
     });
     let folder = tempfile::tempdir()?;
     let begin = Instant::now();
-    let cpu = Arc::new(Mutex::new(0));
-    let hosts = made.0.iter().enumerate();
-    let hosts: Vec<(Pusher, Arc<Spool>)> = hosts
-        .map(|(at, requests)| {
-            host(
-                &folder.path().join(at.to_string()),
-                &store.url,
-                requests,
-                (max_spool, Arc::clone(&cpu)),
-            )
-        })
-        .collect::<Result<_>>()?;
-    let mut taken = HashSet::new();
-    let mut n_sent = 0;
-    let dropped = || -> u64 {
-        let spools = hosts.iter().map(|(_, spool)| spool.figures().n_dropped);
-        spools.sum()
-    };
-    let unsure = || -> u64 {
-        let pushers = hosts.iter();
-        let counts = pushers.map(|(pusher, _)| pusher.figures.n_unsure.load(Ordering::Relaxed));
-        counts.sum()
-    };
+    let hosts = (0..made.0.len()).map(|at| {
+        let folder = folder.path().join(at.to_string());
+        let spread = if pause.is_zero() { pause } else { SPREAD };
+        Host::start(&folder, &store.url, max_spool, spread)
+    });
+    let hosts: Vec<Host> = hosts.collect::<Result<_>>()?;
+    let mut ids = HashSet::new();
+    let (mut n_sent, mut n_added) = (0, 0);
     let n_made = made.n_requests() as u64;
-    let failing = if fault == Fault::None {
-        0
-    } else {
-        4 * hosts.len()
-    };
-    while taken.len() as u64 + dropped() + unsure() < n_made {
+    let settled = || hosts.iter().map(Host::n_settled).sum::<u64>();
+    while settled() < n_made {
         if begin.elapsed() > PATIENCE {
-            return Err(format!(
-                "{fault:?}: {} of {} requests are missing",
-                n_made - taken.len() as u64 - dropped() - unsure(),
-                n_made
-            )
-            .into());
+            return Err(format!("{name}: {} of {n_made} are missing", n_made - settled()).into());
         }
-        let Some(request) = store.next_within(Duration::from_secs(1)) else {
-            state.store(BACK, Ordering::Relaxed);
+        let is_next_due = begin.elapsed() >= pause * u32::try_from(n_added)?;
+        if is_next_due && made.0.first().is_some_and(|host| n_added < host.len()) {
+            for (host, of_host) in hosts.iter().zip(&made.0) {
+                host.add(&of_host[n_added])?;
+            }
+            n_added += 1;
+        }
+        let Some(request) = store.next_within(Duration::from_millis(200)) else {
+            if pause.is_zero() {
+                is_away.store(false, Ordering::Relaxed);
+            }
             continue;
         };
         n_sent += 1;
-        if n_sent >= failing {
-            state.store(BACK, Ordering::Relaxed);
+        if n_sent >= 4 * hosts.len() {
+            is_away.store(false, Ordering::Relaxed);
         }
-        if request.status == 200 {
-            let mut hasher = DefaultHasher::new();
-            request.body.hash(&mut hasher);
-            if !taken.insert(hasher.finish()) {
-                return Err(format!("{fault:?}: a request was stored twice").into());
+        for stored in request.stored {
+            if !ids.insert(stored.id) {
+                return Err(format!("{name}: a profile was stored twice").into());
             }
         }
     }
     let seconds = begin.elapsed().as_secs_f64();
-    let n_retries: u64 = hosts
-        .iter()
-        .map(|(pusher, _)| pusher.figures.n_retries.load(Ordering::Relaxed))
-        .sum();
-    let waiting: u64 = hosts
-        .iter()
-        .map(|(_, spool)| spool.figures().n_waiting)
-        .sum();
+    for stored in store.end().0.into_iter().flat_map(|request| request.stored) {
+        if !ids.insert(stored.id) {
+            return Err(format!("{name}: a profile was stored twice").into());
+        }
+    }
+    let sum = |of: fn(&Host) -> u64| hosts.iter().map(of).sum::<u64>();
+    let [n_taken, n_unsure, n_refused, n_dropped] = [
+        sum(Host::n_taken),
+        sum(Host::n_unsure),
+        sum(Host::n_refused),
+        sum(Host::n_dropped),
+    ];
+    let n_stored = ids.len() as u64;
+    if !(n_taken..=n_taken + n_unsure).contains(&n_stored) {
+        return Err(format!("{name}: {n_taken} of {n_stored} that are stored are known").into());
+    }
+    let mut fates = vec![format!("{n_taken} taken")];
+    for (n, fate) in [
+        (n_unsure, "dropped and counted as stored perhaps or in part"),
+        (n_refused, "refused and counted"),
+        (n_dropped, "dropped for room and counted"),
+    ] {
+        if n > 0 {
+            fates.push(format!("{n} {fate}"));
+        }
+    }
     println!(
-        "{fault:?}, spools of {:.1} MB: {n_made} requests made = {} taken + {} dropped for room + {} that the store may have; {n_retries} retries, {:.0} taken a second, {:.2} ms of CPU time each; {waiting} wait",
-        max_spool as f64 / 1e6,
-        taken.len(),
-        dropped(),
-        unsure(),
-        taken.len() as f64 / seconds,
-        *cpu.lock().map_err(|_| "a pusher panicked")? as f64 / 1e6 / n_sent.max(1) as f64,
+        "| {name} | {:.0} | {} | {} |",
+        n_taken as f64 / seconds,
+        sum(Host::n_retries),
+        fates.join(", ")
     );
-    for (pusher, _) in hosts {
-        if !pusher.finish(PATIENCE, Duration::ZERO) {
-            return Err(format!("{fault:?}: a pusher does not end").into());
+    for host in hosts {
+        if !host.pusher.finish(PATIENCE, Duration::ZERO) {
+            return Err(format!("{name}: a pusher does not end").into());
         }
     }
     Ok(())
 }
 
-/// Begins to push the requests of a host.
-fn host(
-    folder: &Path,
-    url: &str,
-    requests: &[Vec<u8>],
-    (max_bytes, cpu): (u64, Arc<Mutex<u64>>),
-) -> Result<(Pusher, Arc<Spool>)> {
-    let kind = StoreKind::Pyroscope;
-    let spool = Arc::new(Spool::open(SpoolOptions {
-        folder: Some(open_dir(folder)?),
-        kind: kind.name(),
-        max_bytes,
-        max_age: None,
-    })?);
-    let mut options = StoreOptions::new(url, kind);
-    options.limits.proxy = false;
-    options.limits.step = Some(Duration::from_secs(2));
-    let pusher = PusherOptions {
-        spread: Duration::from_millis(500),
-        first_wait: Some(Duration::from_millis(100)),
-    };
-    let mut before = 0;
-    let event = move |_: &_, _| {
-        let now = thread_cpu_ns();
-        if let Ok(mut cpu) = cpu.lock() {
-            *cpu += now - std::mem::replace(&mut before, now);
-        }
-    };
-    let pusher = Pusher::start(
-        Store::new(options)?,
-        Arc::clone(&spool),
-        pusher,
-        || {},
-        event,
-    )?;
-    for request in requests {
-        spool.add(request.clone(), SystemTime::now())?;
+/// The part of a host's agent that pushes.
+struct Host {
+    pusher: Pusher,
+    spool: Arc<Spool>,
+}
+
+impl Host {
+    fn start(folder: &Path, url: &str, max_bytes: u64, spread: Duration) -> Result<Self> {
+        let kind = StoreKind::Pyroscope;
+        let spool = Arc::new(Spool::open(SpoolOptions {
+            folder: Some(open_dir(folder)?),
+            kind: kind.name(),
+            max_bytes,
+            max_age: None,
+        })?);
+        let mut options = StoreOptions::new(url, kind);
+        options.limits.proxy = false;
+        options.limits.step = Some(Duration::from_secs(2));
+        let pusher = PusherOptions {
+            spread,
+            first_wait: spread.is_zero().then_some(Duration::from_millis(100)),
+        };
+        let store = Store::new(options)?;
+        let pusher = Pusher::start(store, Arc::clone(&spool), pusher, || {}, |_, _| {})?;
+        Ok(Self { pusher, spool })
     }
-    Ok((pusher, spool))
+
+    fn add(&self, requests: &[Vec<u8>]) -> Result<()> {
+        for request in requests {
+            self.spool.add(request.clone(), SystemTime::now())?;
+        }
+        Ok(())
+    }
+
+    /// Requests of which it knows what became.
+    fn n_settled(&self) -> u64 {
+        self.n_taken() + self.n_unsure() + self.n_refused() + self.n_dropped()
+    }
+
+    fn n_taken(&self) -> u64 {
+        load(&self.pusher.figures.n_taken)
+    }
+
+    fn n_unsure(&self) -> u64 {
+        load(&self.pusher.figures.n_unsure)
+    }
+
+    fn n_refused(&self) -> u64 {
+        load(&self.pusher.figures.n_refused)
+    }
+
+    fn n_retries(&self) -> u64 {
+        load(&self.pusher.figures.n_retries)
+    }
+
+    fn n_dropped(&self) -> u64 {
+        self.spool.figures().n_dropped
+    }
+}
+
+fn load(count: &AtomicU64) -> u64 {
+    count.load(Ordering::Relaxed)
 }

@@ -7,15 +7,11 @@ use std::error::Error;
 use std::io::{Write, stdout};
 use std::time::Duration;
 
-use prost::Message;
 use serde_json::json;
 use wcprof_testkit::{Reply, TestStore};
 
-#[path = "../../wcprof-export/src/pprof/proto.rs"]
-mod proto;
-
 fn main() -> Result<(), Box<dyn Error>> {
-    let store = TestStore::start(|| Reply::Status(200));
+    let store = TestStore::start(|| Reply::AsReal);
     let mut out = stdout().lock();
     writeln!(out, "{}", json!({ "url": store.url }))?;
     out.flush()?;
@@ -23,16 +19,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         let Some(request) = store.next_within(Duration::from_secs(3600)) else {
             return Ok(());
         };
-        for pushed in request.pushed() {
-            let profile = proto::Profile::decode(&*pushed.pprof)?;
-            let sum: i64 = profile.sample.iter().map(|sample| sample.value[1]).sum();
+        for stored in request.stored {
             let line = json!({
-                "labels": pushed.labels,
-                "from": profile.time_nanos,
-                "to": profile.time_nanos + profile.duration_nanos,
-                "time": sum,
-                "samples": profile.sample.len(),
-                "bytes": pushed.pprof.len(),
+                "labels": stored.labels,
+                "from": stored.pprof.time_nanos,
+                "to": stored.end(),
+                "time": stored.sums["wall"],
+                "samples": stored.n_samples,
+                "bytes": stored.n_bytes,
             });
             writeln!(out, "{line}")?;
         }

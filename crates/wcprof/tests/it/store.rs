@@ -7,84 +7,63 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use wcprof_export::{PushedProfile, StoreLimits, StoreProfiles, pyroscope_request};
+use prost::Message;
+use wcprof_export::{
+    Labels, PushedProfile, StoreLimits, StoreProfile, StoreProfiles, otlp_request, parca_request,
+    pyroscope_request,
+};
 use wcprof_net::{
     PushFigures, Pusher, PusherOptions, Spool, SpoolOptions, Store, StoreKind, StoreOptions,
 };
-use wcprof_testkit::{PATIENCE, RateLimit, Reply, TestStore, skip, wait_until};
+use wcprof_profile::model::Profile;
+use wcprof_testkit::{
+    PATIENCE, Reply, StoreRequest, StoreRules, StoredProfile, TestStore, skip, wait_until,
+};
 
 use crate::support::{OSD, fixture, json};
 
-/// The pprof message that a store has of a trace, pushed by way of a 429.
-fn pushed(trace: &str) -> Vec<u8> {
+/// Requests of an agent in a test of several.
+const N_REQUESTS: usize = 12;
+
+fn profile(trace: &str) -> Profile {
     let path = fixture(trace);
     let profile = wcprof_cli::profile_of(Path::new(&path), None, &wcprof_cli::defaults());
-    let profile = profile.expect("the trace can be read");
-    let profile = StoreProfiles::new(&profile, false).of(0, StoreLimits::PYROSCOPE);
-    let request = PushedProfile {
-        labels: Vec::new(),
-        profile: profile.expect("some time"),
-        id: String::new(),
-    };
-    let mut statuses = [429, 200].into_iter();
-    let server = TestStore::start(move || Reply::Status(statuses.next().unwrap_or(500)));
-    let kind = StoreKind::Pyroscope;
-    let spool = Spool::open(SpoolOptions {
-        folder: None,
-        kind: kind.name(),
-        max_bytes: 64 << 20,
-        max_age: None,
-    });
-    let spool = Arc::new(spool.expect("it is in memory"));
-    let mut options = StoreOptions::new(&server.url, kind);
-    options.limits.proxy = false;
-    let store = Store::new(options).expect("a URL");
-    let fast = PusherOptions {
-        first_wait: Some(Duration::from_millis(1)),
-        ..PusherOptions::default()
-    };
-    let pusher = Pusher::start(store, Arc::clone(&spool), fast, || {}, |_, _| {});
-    let pusher = pusher.expect("a thread");
-    spool
-        .add(kind.pack(pyroscope_request(&[request])), SystemTime::now())
-        .expect("its folder takes it");
-    let [refused, taken] = [server.next(), server.next()];
-    assert!(pusher.finish(PATIENCE, Duration::ZERO));
-    assert_eq!((refused.status, taken.status), (429, 200));
-    assert_eq!(refused.body, taken.body);
-    let [pushed] = &taken.pushed()[..] else {
-        panic!("one profile")
-    };
-    assert_eq!(pushed.labels["__name__"], "process_cpu");
-    pushed.pprof.clone()
+    let mut profile = profile.expect("the trace can be read");
+    // Stores refuse what was recorded long ago.
+    profile.header.started_unix_ns = unix_ns(SystemTime::now());
+    profile
 }
 
-/// Check that two agents that share a tenant at its rate limit, with a store that breaks one connection, have each interval
-/// stored once, or counted as one that may be there.
-#[test]
-fn shared_tenant() {
-    const N_REQUESTS: usize = 12;
-    let path = fixture(OSD);
-    let profile = wcprof_cli::profile_of(Path::new(&path), None, &wcprof_cli::defaults());
-    let profile = profile.expect("the trace can be read");
-    let made = StoreProfiles::new(&profile, false)
-        .of(0, StoreLimits::PYROSCOPE)
-        .expect("some time");
-    let size = made.len_bytes() as f64;
-    let mut limit = RateLimit::new(50.0 * size, 1.5 * size);
-    let mut n = 0;
-    let server = TestStore::start_at(0, move |request| {
-        n += 1;
-        let series = request.pushed();
-        assert_eq!(series.len(), 1, "taken or refused whole");
-        match n {
-            7 => Reply::Leave,
-            _ if limit.takes(series[0].pprof.len()) => Reply::Status(200),
-            _ => Reply::Status(429),
-        }
-    });
-    let agents = ["one", "two"].map(|agent| {
-        let kind = StoreKind::Pyroscope;
+fn unix_ns(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH);
+    since.expect("after 1970").as_nanos() as u64
+}
+
+/// The profile of the first process for a store.
+fn made(trace: &str) -> StoreProfile {
+    let made = StoreProfiles::new(&profile(trace), false).of(0, StoreLimits::PYROSCOPE);
+    made.expect("some time")
+}
+
+fn pushed(profile: &StoreProfile, more: Labels, id: &str) -> PushedProfile {
+    let service = [("service_name".to_owned(), "ceph-osd".to_owned())];
+    PushedProfile {
+        labels: service.into_iter().chain(more).collect(),
+        profile: profile.clone(),
+        id: id.to_owned(),
+    }
+}
+
+/// What an agent has of its store: a pusher, and the spool that it empties.
+struct Agent {
+    spool: Arc<Spool>,
+    pusher: Pusher,
+    kind: StoreKind,
+}
+
+impl Agent {
+    /// Repeats as fast as a test wants.
+    fn start(url: &str, kind: StoreKind) -> Self {
         let spool = Spool::open(SpoolOptions {
             folder: None,
             kind: kind.name(),
@@ -92,51 +71,296 @@ fn shared_tenant() {
             max_age: Some(PATIENCE),
         });
         let spool = Arc::new(spool.expect("it is in memory"));
-        let mut options = StoreOptions::new(&server.url, kind);
+        let mut options = StoreOptions::new(url, kind);
         options.limits.proxy = false;
         let fast = PusherOptions {
             first_wait: Some(Duration::from_millis(1)),
             ..PusherOptions::default()
         };
-        for at in 0..N_REQUESTS {
-            let pushed = PushedProfile {
-                labels: Vec::new(),
-                profile: made.clone(),
-                id: format!("{agent}-{at}"),
-            };
-            let request = kind.pack(pyroscope_request(&[pushed]));
-            spool
-                .add(request, SystemTime::now())
-                .expect("it is in memory");
-        }
         let store = Store::new(options).expect("a URL");
-        Pusher::start(store, spool, fast, || {}, |_, _| {}).expect("a thread")
-    });
-    let count = |of: fn(&PushFigures) -> &AtomicU64| -> u64 {
-        let counts = agents
-            .iter()
-            .map(|agent| of(&agent.figures).load(Ordering::Relaxed));
-        counts.sum()
-    };
-    let mut stored = BTreeSet::new();
-    let mut n_refused = 0;
-    while stored.len() + 1 < 2 * N_REQUESTS {
-        let request = server.next();
-        n_refused += u64::from(request.status == 429);
-        if request.status == 200 {
-            let id = request.pushed().remove(0).id;
-            assert!(stored.insert(id), "stored twice");
+        let pusher = Pusher::start(store, Arc::clone(&spool), fast, || {}, |_, _| {});
+        Self {
+            spool,
+            pusher: pusher.expect("a thread"),
+            kind,
         }
     }
-    wait_until("not all answers are read", || {
-        (count(|figures| &figures.n_taken) == stored.len() as u64).then_some(())
-    });
-    assert_eq!(count(|figures| &figures.n_unsure), 1);
-    assert_eq!(count(|figures| &figures.n_retries), n_refused);
-    assert!(n_refused > 0, "the limit was not reached");
-    for agent in agents {
-        assert!(agent.finish(PATIENCE, Duration::ZERO));
+
+    fn add(&self, request: Vec<u8>) {
+        let added = self.spool.add(self.kind.pack(request), SystemTime::now());
+        added.expect("it is in memory");
     }
+
+    fn count(&self, of: fn(&PushFigures) -> &AtomicU64) -> usize {
+        of(&self.pusher.figures).load(Ordering::Relaxed) as usize
+    }
+
+    /// Requests of which it knows what became.
+    fn n_settled(&self) -> usize {
+        self.count(|f| &f.n_taken) + self.count(|f| &f.n_refused) + self.count(|f| &f.n_unsure)
+    }
+
+    fn end(self) {
+        assert!(self.pusher.finish(PATIENCE, Duration::ZERO));
+        let figures = self.spool.figures();
+        assert_eq!((figures.n_waiting, figures.n_dropped), (0, 0));
+    }
+}
+
+/// Waits until so many requests of each agent are settled.
+fn settle(agents: &[Agent], n_requests: usize) {
+    wait_until("not all requests are settled", || {
+        let mut all = agents.iter();
+        all.all(|agent| agent.n_settled() == n_requests)
+            .then_some(())
+    });
+}
+
+fn sum(agents: &[Agent], of: fn(&PushFigures) -> &AtomicU64) -> usize {
+    agents.iter().map(|agent| agent.count(of)).sum()
+}
+
+/// Two agents that share a tenant, each with requests of one profile.
+fn two_agents(url: &str, made: &StoreProfile) -> [Agent; 2] {
+    ["one", "two"].map(|name| {
+        let agent = Agent::start(url, StoreKind::Pyroscope);
+        for at in 0..N_REQUESTS {
+            let id = format!("{name}-{at}");
+            agent.add(pyroscope_request(&[pushed(made, Labels::new(), &id)]));
+        }
+        agent
+    })
+}
+
+/// The profiles of requests, none of which is there twice.
+fn stored_once(requests: &[StoreRequest]) -> Vec<&StoredProfile> {
+    let stored: Vec<_> = requests
+        .iter()
+        .flat_map(|request| &request.stored)
+        .collect();
+    let ids: BTreeSet<_> = stored.iter().map(|stored| &stored.id).collect();
+    assert_eq!(ids.len(), stored.len(), "stored twice");
+    stored
+}
+
+/// The pprof message that a store has of a trace, pushed by way of a 429.
+fn pprof_in_store(trace: &str) -> Vec<u8> {
+    let mut replies = [Reply::Status(429)].into_iter();
+    let server = TestStore::start(move || replies.next().unwrap_or(Reply::AsReal));
+    let agent = Agent::start(&server.url, StoreKind::Pyroscope);
+    agent.add(pyroscope_request(&[pushed(
+        &made(trace),
+        Labels::new(),
+        "",
+    )]));
+    let [refused, taken] = [server.next(), server.next()];
+    agent.end();
+    assert_eq!((refused.status, taken.status), (429, 200));
+    assert_eq!(refused.body, taken.body);
+    let [stored] = &taken.stored[..] else {
+        panic!("one profile")
+    };
+    assert_eq!(stored.labels["__name__"], "process_cpu");
+    stored.pprof.encode_to_vec()
+}
+
+/// Check that two agents that share a tenant at its rate limit, with a store that stores one request and breaks its connection,
+/// have each interval stored once; and that the one is counted as one that may be there.
+#[test]
+fn shared_tenant() {
+    let made = made(OSD);
+    let size = made.len_bytes() as f64;
+    let rules = StoreRules {
+        rate: 50.0 * size,
+        burst: 1.5 * size,
+        ..StoreRules::default()
+    };
+    let mut n = 0;
+    let server = TestStore::start_with(rules, 0, move |_| {
+        n += 1;
+        match n {
+            1 => Reply::StoreAndLeave,
+            _ => Reply::AsReal,
+        }
+    });
+    let agents = two_agents(&server.url, &made);
+    settle(&agents, N_REQUESTS);
+    let (requests, _) = server.end();
+    assert_eq!(stored_once(&requests).len(), 2 * N_REQUESTS);
+    assert_eq!(sum(&agents, |figures| &figures.n_unsure), 1);
+    let n_refused = requests
+        .iter()
+        .filter(|request| request.status == 429)
+        .count();
+    assert!(n_refused > 0, "the limit was not reached");
+    assert_eq!(sum(&agents, |figures| &figures.n_retries), n_refused);
+    agents.into_iter().for_each(Agent::end);
+}
+
+/// Check that the store has what was recorded, of which nothing twice, when it is away for a hundred times the first wait and
+/// then answers 500 until it is ready: but for requests that were under way when it ended, which are counted.
+#[test]
+fn store_restarts() {
+    let made = made(OSD);
+    let server = TestStore::start(|| Reply::AsReal);
+    let agents = two_agents(&server.url, &made);
+    let mut requests: Vec<_> = (0..7).map(|_| server.next()).collect();
+    let (rest, port) = server.end();
+    requests.extend(rest);
+    wait_until("no agent notices", || {
+        (sum(&agents, |figures| &figures.n_retries) >= 12).then_some(())
+    });
+    let starting = StoreRules {
+        ready_after: Duration::from_millis(300),
+        ..StoreRules::default()
+    };
+    let server = TestStore::start_with(starting, port, |_| Reply::AsReal);
+    settle(&agents, N_REQUESTS);
+    requests.extend(server.end().0);
+    let [n_taken, n_unsure] = [
+        sum(&agents, |figures| &figures.n_taken),
+        sum(&agents, |figures| &figures.n_unsure),
+    ];
+    assert_eq!(n_taken + n_unsure, 2 * N_REQUESTS);
+    assert!(n_unsure <= agents.len(), "{n_unsure} were under way");
+    let stored = stored_once(&requests);
+    assert!((n_taken..=n_taken + n_unsure).contains(&stored.len()));
+    let recorded = recorded(&[]);
+    assert!(stored.iter().all(|stored| stored.sums["wall"] == recorded));
+    agents.into_iter().for_each(Agent::end);
+}
+
+/// Check that a profile of which the old storage of Pyroscope takes a part is not sent again, and holds up no other.
+#[test]
+fn series_limit() {
+    let made = made(OSD);
+    let rules = StoreRules {
+        max_series: Some(4),
+        ..StoreRules::default()
+    };
+    let server = TestStore::start_with(rules, 0, |_| Reply::AsReal);
+    let agents = two_agents(&server.url, &made);
+    settle(&agents, N_REQUESTS);
+    let requests = server.end().0;
+    assert_eq!(requests.len(), 2 * N_REQUESTS);
+    assert_eq!(sum(&agents, |figures| &figures.n_unsure), 2 * N_REQUESTS);
+    // Some of each: sending them again would count that twice.
+    let stored = stored_once(&requests);
+    assert!(stored.iter().all(|stored| stored.n_samples > 0));
+    assert!(
+        stored
+            .iter()
+            .all(|stored| stored.sums["wall"] < recorded(&[]))
+    );
+    agents.into_iter().for_each(Agent::end);
+}
+
+/// Check that what a store's clock, or a proxy's limit, makes it refuse is counted, and that it is not sent again.
+#[test]
+fn never_taken() {
+    let hour = StoreRules {
+        clock_ahead: 3700,
+        ..StoreRules::default()
+    };
+    let behind = StoreRules {
+        clock_ahead: -700,
+        ..StoreRules::default()
+    };
+    let proxy = StoreRules {
+        max_body: Some(1000),
+        ..StoreRules::default()
+    };
+    for rules in [hour, behind, proxy] {
+        let server = TestStore::start_with(rules, 0, |_| Reply::AsReal);
+        let agent = Agent::start(&server.url, StoreKind::Pyroscope);
+        agent.add(pyroscope_request(&[pushed(&made(OSD), Labels::new(), "")]));
+        assert_ne!(server.next().status, 200);
+        settle(std::slice::from_ref(&agent), 1);
+        assert_eq!(agent.count(|figures| &figures.n_refused), 1);
+        agent.end();
+        assert!(server.end().0.is_empty());
+    }
+}
+
+/// Check that Parca has a series for each state and pool, which together have the time of the report: it drops labels of samples.
+#[test]
+fn parca() {
+    let profile = profile(OSD);
+    let parts = StoreProfiles::new(&profile, false).split(0, StoreLimits::PYROSCOPE);
+    let server = TestStore::start(|| Reply::AsReal);
+    let agent = Agent::start(&server.url, StoreKind::Parca);
+    let n_parts = parts.len();
+    for (labels, part) in parts {
+        agent.add(parca_request(&[pushed(&part, labels, "")]));
+    }
+    settle(std::slice::from_ref(&agent), n_parts);
+    agent.end();
+    let requests = server.end().0;
+    let mut by_state: BTreeMap<&str, i64> = BTreeMap::new();
+    let mut pools = BTreeSet::new();
+    for stored in requests.iter().flat_map(|request| &request.stored) {
+        assert!(
+            stored
+                .pprof
+                .sample
+                .iter()
+                .all(|sample| sample.label.is_empty())
+        );
+        *by_state.entry(&stored.labels["state"]).or_default() += stored.sums["wall"];
+        pools.insert(&stored.labels["pool"]);
+    }
+    assert!(
+        by_state.len() > 2 && pools.len() > 5,
+        "{by_state:?} {pools:?}"
+    );
+    assert_eq!(by_state.values().sum::<i64>(), recorded(&[]));
+    assert_eq!(by_state["on-cpu"], recorded(&["--state", "on-cpu"]));
+}
+
+/// Check that Pyroscope's endpoint for OTLP takes each type once, with the time of the report; and that a request of which it may
+/// have taken a part is not sent again.
+#[test]
+fn otlp() {
+    let server = TestStore::start(|| Reply::AsReal);
+    let agent = Agent::start(&server.url, StoreKind::Otlp);
+    let labels = vec![("host".to_owned(), "node-1".to_owned())];
+    let request = otlp_request(&[pushed(&made(OSD), labels, "")]);
+    agent.add(request.clone());
+    let got = server.next();
+    assert_eq!(got.status, 200);
+    agent.end();
+    let of = |kind: &str| {
+        let mut all = got.stored.iter();
+        all.find_map(|stored| stored.sums.get(kind).copied())
+    };
+    assert_eq!(of("wall"), Some(recorded(&[])));
+    assert_eq!(of("cpu"), Some(recorded(&["--state", "on-cpu,guest"])));
+    let labels = &got.stored[0].labels;
+    assert_eq!(
+        (&*labels["service_name"], &*labels["host.name"]),
+        ("ceph-osd", "node-1")
+    );
+
+    let size = got.stored[0].n_bytes as f64;
+    let rules = StoreRules {
+        rate: 1.0,
+        burst: 1.5 * size,
+        ..StoreRules::default()
+    };
+    let server = TestStore::start_with(rules, 0, |_| Reply::AsReal);
+    let agent = Agent::start(&server.url, StoreKind::Otlp);
+    agent.add(request);
+    let got = server.next();
+    assert_eq!((got.status, got.stored.len()), (429, 1));
+    settle(std::slice::from_ref(&agent), 1);
+    assert_eq!(agent.count(|figures| &figures.n_unsure), 1);
+    agent.end();
+    assert!(server.end().0.is_empty());
+}
+
+/// Time of the trace in its report, ns.
+fn recorded(flags: &[&str]) -> i64 {
+    reported(OSD, flags).values().sum::<u64>() as i64
 }
 
 /// A name up to its arguments or templates, which pprof shortens.
@@ -224,7 +448,7 @@ fn pprof_of_a_store() {
         (_, true) => &["go", "tool", "pprof"],
         _ => return skip("pprof_of_a_store", "neither `go` nor `pprof` is installed"),
     };
-    let pprof = pushed(OSD);
+    let pprof = pprof_in_store(OSD);
     for (kind, flags) in [("wall", &[][..]), ("cpu", &["--state", "on-cpu,guest"])] {
         let (shown, reported) = (shown(program, &pprof, kind), reported(OSD, flags));
         assert!(shown.len() > 50, "{shown:?}");
