@@ -138,6 +138,34 @@ fn minute_of_demo() {
     assert_eq!(demo.end_by(Signal::SIGTERM), Some(0));
 }
 
+/// Check that `--check` says what the store would get of a process: one pool that sleeps, and one that is idle or runs.
+#[test]
+fn check_measures() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let program = folder.path().join("measured");
+    copy_program(
+        &fixture("split_sleep.c", Variant::NoFramePointers),
+        &program,
+    );
+    let target = RemoteProcess::start(&program);
+    let mut check = wcprof();
+    check.args(["agent", "--check", "--name", "measured", "--interval", "2s"]);
+    let output = check.output().expect("wcprof starts");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let row = said.lines().rfind(|line| line.ends_with("  measured"));
+    let row = row.unwrap_or_else(|| panic!("{said}"));
+    let [series, samples, kilobytes] = [0, 1, 2].map(|at| {
+        let word = row.split_whitespace().nth(at);
+        word.and_then(|word| word.parse::<f64>().ok())
+            .expect("a number")
+    });
+    // Both functions that sleep, of one pool in one state.
+    assert!(series >= 1.0 && samples >= 2.0 && kilobytes > 0.3, "{said}");
+    assert!(said.contains("4194 kB, 16000"), "{said}");
+    drop(target);
+}
+
 /// Check that a second agent is refused the state folder of the first one.
 #[test]
 fn state_folder() {

@@ -126,7 +126,10 @@ impl Work {
                 },
             };
             let wait = match &answer {
-                Answer::Taken | Answer::Partly { .. } | Answer::Refused { .. } => {
+                Answer::Taken
+                | Answer::Partly { .. }
+                | Answer::InPart { .. }
+                | Answer::Refused { .. } => {
                     self.spool.remove(number);
                     was_empty = self.spool.figures().n_waiting == 0;
                     backoff.reset();
@@ -167,7 +170,7 @@ impl Work {
                 figures.last_taken.store(now, Ordering::Relaxed);
             }
             Answer::Refused { .. } => add(&figures.n_refused, 1),
-            Answer::Unsure { .. } => add(&figures.n_unsure, 1),
+            Answer::InPart { .. } | Answer::Unsure { .. } => add(&figures.n_unsure, 1),
             Answer::Later { .. } | Answer::NoEntry { .. } => add(&figures.n_retries, 1),
         }
         if let Answer::Partly { n_rejected, .. } = answer {

@@ -219,6 +219,11 @@ pub enum Answer {
         /// Harmless.
         reason: String,
     },
+    /// The store has a part of it, and will never take the rest. What comes next may be taken.
+    InPart {
+        /// Harmless.
+        reason: String,
+    },
     /// The store may have it, or a part of it.
     Unsure {
         /// Harmless.
@@ -403,7 +408,7 @@ fn refusal(kind: StoreKind, status: StatusCode, headers: &HeaderMap, body: &[u8]
     match status.as_u16() {
         401 | 403 => Answer::NoEntry { reason },
         // Some of a request's series are stored before the first one that is too many.
-        429 if text.to_lowercase().contains("series limit") => Answer::Unsure { reason },
+        429 if text.to_lowercase().contains("series limit") => Answer::InPart { reason },
         // Pyroscope checks the rate of each profile of a request alone, and takes the others.
         429 if kind == StoreKind::Otlp && text.contains("push series") => Answer::Unsure { reason },
         // Nothing takes profiles there: it never reached a store.
@@ -467,6 +472,7 @@ mod tests {
                 Answer::Later { .. } => "later",
                 Answer::NoEntry { .. } => "no entry",
                 Answer::Refused { .. } => "refused",
+                Answer::InPart { .. } => "in part",
                 Answer::Unsure { .. } => "unsure",
                 other => panic!("{other:?}"),
             }
@@ -476,7 +482,7 @@ mod tests {
         let series = message("Maximum active series limit exceeded (5001/5000), reduce the number");
         for (status, text, expected) in [
             (429, &*rate, "later"),
-            (429, &*series, "unsure"),
+            (429, &*series, "in part"),
             (400, "profile with invalid time", "refused"),
             (413, "", "refused"),
             (401, "no org id", "no entry"),

@@ -283,7 +283,7 @@ fn faults() {
         Answer::Later { .. } => 'l',
         Answer::NoEntry { .. } => 'n',
         Answer::Refused { .. } => 'r',
-        Answer::Unsure { .. } => 'u',
+        Answer::InPart { .. } | Answer::Unsure { .. } => 'u',
     });
     assert_eq!(kinds.collect::<String>(), "lllnuuuuuutt", "{events:?}");
     let bodies = got.try_iter().map(|got| unpacked(&got));

@@ -2,11 +2,6 @@
 //! machine stood still meanwhile.
 #![forbid(unsafe_code)]
 
-/// pprof's messages, as stores are sent them.
-#[path = "../../wcprof-export/src/pprof/proto.rs"]
-#[allow(missing_docs, reason = "its fields are those of the format")]
-pub mod pprof;
-
 mod build;
 mod docs;
 mod engines;
@@ -14,6 +9,7 @@ mod folded;
 mod go;
 mod load;
 mod machine;
+pub mod pprof;
 mod proc;
 mod remote;
 mod samples;

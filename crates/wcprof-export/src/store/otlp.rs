@@ -199,8 +199,8 @@ impl Dictionary {
                 let value = text(of, label.str);
                 match text(of, label.key) {
                     // All threads of a pool are one here.
-                    "pool" => vec![("wcprof.pool", value), ("thread.name", value)],
-                    _ => vec![("wcprof.state", value)],
+                    "pool" => vec![("pool", value), ("thread.name", value)],
+                    _ => vec![("state", value)],
                 }
             });
             otlp::Sample {

@@ -5,6 +5,7 @@
 //! stacks with little time are `[other]`.
 
 use std::cmp::Reverse;
+use std::collections::HashSet;
 use std::fmt;
 
 use indexmap::IndexMap;
@@ -67,6 +68,25 @@ impl StoreProfile {
     /// Samples, those that are `[other]` among them.
     pub fn n_samples(&self) -> usize {
         self.message.sample.len()
+    }
+
+    /// Series that Pyroscope makes of it: one for each type of value and each set of labels that samples have.
+    pub fn n_series(&self) -> usize {
+        let samples = self.message.sample.iter();
+        let series = samples.flat_map(|sample| {
+            let labels: Vec<_> = sample
+                .label
+                .iter()
+                .map(|label| (label.key, label.str))
+                .collect();
+            let kinds = sample
+                .value
+                .iter()
+                .enumerate()
+                .filter(|(_, value)| **value != 0);
+            kinds.map(move |(kind, _)| (kind, labels.clone()))
+        });
+        series.collect::<HashSet<_>>().len()
     }
 
     /// Bytes of the message.

@@ -298,11 +298,7 @@ fn otlp() {
             let attributes: Vec<String> = sample.attribute_indices.iter().map(attribute).collect();
             assert_eq!(
                 attributes,
-                [
-                    "wcprof.state=on-cpu",
-                    "wcprof.pool=worker",
-                    "thread.name=worker"
-                ]
+                ["state=on-cpu", "pool=worker", "thread.name=worker"]
             );
             (names.join("<"), sample.values[0] as u64)
         });

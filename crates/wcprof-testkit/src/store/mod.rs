@@ -1,6 +1,7 @@
 //! A profile store on loopback: it answers as the real ones do, or as it is told, and gives what it was sent.
 
 mod messages;
+mod request;
 mod rules;
 
 use std::collections::BTreeMap;
@@ -13,8 +14,9 @@ use std::time::Duration;
 
 use flate2::read::GzDecoder;
 
+pub use self::request::{StoreRequest, StoredProfile};
 use self::rules::Judge;
-pub use self::rules::{StoreRules, StoredProfile};
+pub use self::rules::StoreRules;
 use crate::proc::PATIENCE;
 
 /// What it does with a request.
@@ -45,23 +47,6 @@ pub struct TestStore {
 
 /// Connections that are open; `None` when no more are taken.
 type Open = Arc<Mutex<Option<Vec<TcpStream>>>>;
-
-/// What it was sent, not compressed.
-#[derive(Clone, Debug, Default)]
-pub struct StoreRequest {
-    /// Below its URL.
-    pub path: String,
-    /// Names in lower case.
-    pub headers: BTreeMap<String, String>,
-    /// Whatever it is.
-    pub body: Vec<u8>,
-    /// Bytes of it as it was sent.
-    pub n_sent: usize,
-    /// What it answered; 0 for nothing.
-    pub status: u16,
-    /// What it has of it.
-    pub stored: Vec<StoredProfile>,
-}
 
 /// What connections share.
 struct Shared<N> {

@@ -15,8 +15,8 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::profiles::v1development::{Profile, ProfilesDictionary};
 use prost::Message;
 
-use super::StoreRequest;
 use super::messages::{ParcaRequest, PushRequest};
+use super::request::{StoreRequest, StoredProfile};
 use crate::pprof;
 
 /// Limits of a store. The default is Pyroscope's as it is delivered, with the storage that counts no series.
@@ -64,40 +64,6 @@ impl Default for StoreRules {
             ready_after: Duration::ZERO,
             max_body: None,
         }
-    }
-}
-
-/// A profile that a store has.
-#[derive(Clone, Debug, Default)]
-pub struct StoredProfile {
-    /// By name.
-    pub labels: BTreeMap<String, String>,
-    /// Its message, without what the store does not keep; of OTLP with the types of values alone.
-    pub pprof: pprof::Profile,
-    /// Sums of its values, by type.
-    pub sums: BTreeMap<String, i64>,
-    /// Samples.
-    pub n_samples: usize,
-    /// Bytes of its message, not compressed.
-    pub n_bytes: usize,
-    /// The agent gives each profile a new one; others may give none.
-    pub id: String,
-}
-
-impl StoredProfile {
-    /// The end of its window, ns since 1970.
-    pub fn end(&self) -> i64 {
-        self.pprof.time_nanos + self.pprof.duration_nanos
-    }
-}
-
-impl pprof::Profile {
-    /// A text by its number; empty if there is none.
-    pub fn text(&self, at: i64) -> &str {
-        let text = usize::try_from(at)
-            .ok()
-            .and_then(|at| self.string_table.get(at));
-        text.map_or("", String::as_str)
     }
 }
 

@@ -90,6 +90,11 @@ impl Control {
         }
     }
 
+    /// As a signal that ends the agent.
+    pub(super) fn stop(&self) {
+        self.signal(SignalKind::terminate());
+    }
+
     /// Waits until this time has passed or an order has come.
     pub(super) fn wait(&self, time: Duration) {
         let state = self.lock();

@@ -37,6 +37,18 @@ pub(super) struct Counted {
     /// Bytes of the ring.
     pub(super) ring_bytes: usize,
     pub(super) pushing: Option<(Arc<PushFigures>, Arc<Spool>)>,
+    /// What processes made, with `--check` alone.
+    pub(super) measured: Vec<(String, Measured)>,
+}
+
+/// What a process makes of an interval.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Measured {
+    /// Of Pyroscope, for which labels of samples are labels of series.
+    pub(super) n_series: usize,
+    pub(super) n_samples: usize,
+    /// Of pprof, not compressed.
+    pub(super) n_bytes: usize,
 }
 
 /// Of one process.

@@ -127,6 +127,8 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::TcpStream;
 
+    use wcprof_net::{Spool, SpoolOptions};
+
     use super::super::figures::TargetFigures;
     use super::*;
 
@@ -169,6 +171,34 @@ mod tests {
             assert!(is_comment || is_value, "{line}");
         }
         assert!(text.contains("{target=\"a\\\"} 1?b\\\\\"} "), "{text}");
+    }
+
+    /// Check that alert rules and the dashboard ask for what is served.
+    #[test]
+    fn asked_for() {
+        let mut counted = Counted::default();
+        let spool = Spool::open(SpoolOptions {
+            folder: None,
+            kind: "pyroscope",
+            max_bytes: 1,
+            max_age: None,
+        });
+        counted.pushing = Some((Arc::default(), Arc::new(spool.unwrap())));
+        let served = text(&counted);
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        for asking in [
+            include_str!("../../../../docs/agent/alerts.yml"),
+            include_str!("../../../../docs/agent/dashboard.json"),
+        ] {
+            let names = asking.split(|c: char| !is_part(c));
+            let names: Vec<_> = names.filter(|name| name.starts_with("wcprof_")).collect();
+            assert!(names.len() > 5);
+            for name in names {
+                assert!(served.contains(&format!("# TYPE {name} ")), "{name}");
+            }
+        }
+        let dashboard = include_str!("../../../../docs/agent/dashboard.json");
+        serde_json::from_str::<serde_json::Value>(dashboard).unwrap();
     }
 
     /// Check that the counts are served, and that an address that is in use is refused.

@@ -5,6 +5,7 @@
 //! own sends. When the last process ends, the recording does, and the next one begins with the next process.
 
 mod args;
+mod check;
 mod config;
 mod control;
 mod figures;
@@ -49,7 +50,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     let words: Vec<OsString> = std::env::args_os().collect();
     let mut plan = Plan::new(with_file(&words)?)?;
     if plan.args.check {
-        return plan.print();
+        return check::run(plan);
     }
     let mut state = claim(&plan.state_dir)?;
     let control = Control::new();

@@ -1,21 +1,21 @@
 //! Flags to what is done: checked, with folders, limits and the store.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::anyhow;
+use wcprof_host::Target;
 use wcprof_host::select::Selector;
 use wcprof_net::{Credentials, Secret, Store, StoreKind, StoreOptions};
 use wcprof_profile::Rules;
 use wcprof_text::terminal_name;
 
 use super::args::AgentArgs;
-use super::finder::Finder;
 use crate::args::{KeepArgs, SymbolArgs};
 use crate::failure::Failure;
 use crate::keep::check_windows;
 use crate::open::state_rules;
-use crate::output::print;
 use crate::{names, select};
 
 const STATE_DIR: &str = "/var/lib/wcprof";
@@ -123,8 +123,8 @@ impl Plan {
         )
     }
 
-    /// Prints what would be done, with the processes that are there.
-    pub(super) fn print(&self) -> Result<(), Failure> {
+    /// What would be done, with the processes that are there.
+    pub(super) fn described(&self, targets: &[Arc<Target>]) -> String {
         let mut text = format!("{}\n", self.summary());
         let seconds = self.args.recorder.keep.as_secs_f64();
         let folder = self.state_dir.display();
@@ -137,9 +137,6 @@ impl Plan {
             self.args.sampling.max_cpu, self.args.symbols.max_memory, self.args.store.spool_size
         );
         text += &format!("/metrics: {}\n", self.args.listen);
-        let mut finder = Finder::new(self.selectors.clone());
-        finder.search();
-        let targets = finder.targets();
         text += &format!("processes now: {}\n", targets.len());
         for target in targets {
             text += &format!(
@@ -148,7 +145,7 @@ impl Plan {
                 terminal_name(target.title())
             );
         }
-        print(text.as_bytes())
+        text
     }
 }
 

@@ -21,7 +21,7 @@ use wcprof_symbols::{SymbolOptions, call_name};
 use wcprof_trace::model::{Process, Tables};
 use wcprof_types::{Pid, ceph_daemon};
 
-use super::figures::Figures;
+use super::figures::{Figures, Measured};
 use super::intervals::{Interval, MIN_NS};
 use super::log::{self, Level};
 use super::plan::Plan;
@@ -162,6 +162,16 @@ impl<'a> Profiles<'a> {
             }
             // Not before: what is above waits for files of the process.
             let mut figures = self.figures.lock();
+            if self.plan.args.check {
+                let made = all.iter().skip(n_before).map(|pushed| &pushed.profile);
+                let measured = made.map(|profile| Measured {
+                    n_series: profile.n_series(),
+                    n_samples: profile.n_samples(),
+                    n_bytes: profile.len_bytes(),
+                });
+                let measured = measured.map(|measured| (shown.title.clone(), measured));
+                figures.measured.extend(measured);
+            }
             figures.n_folded += n_folded;
             if all.len() > n_before {
                 figures.n_profiles += (all.len() - n_before) as u64;

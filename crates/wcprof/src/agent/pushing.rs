@@ -185,6 +185,12 @@ fn said() -> impl FnMut(&Answer, Option<Duration>) + Send + 'static {
                 let text = format!("the store rejected {n} profiles of a request: {reason}");
                 (Level::Error, &mut refused, text)
             }
+            Answer::InPart { reason } => {
+                let text = format!(
+                    "the store has a part of a request, which is not sent again so that nothing counts twice: {reason}"
+                );
+                (Level::Error, &mut refused, text)
+            }
             Answer::Unsure { reason } => {
                 let text = format!(
                     "the store may have a request, which is not sent again so that nothing counts twice: {reason}"

@@ -358,6 +358,20 @@ fn otlp() {
     assert!(server.end().0.is_empty());
 }
 
+/// Check the alert rules by Prometheus's own program.
+#[test]
+fn alert_rules() {
+    let mut promtool = Command::new("promtool");
+    let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/agent/alerts.yml");
+    match promtool.args(["check", "rules", rules]).output() {
+        Ok(output) => assert!(output.status.success(), "{output:?}"),
+        Err(_) => skip(
+            "alert_rules",
+            "promtool (package prometheus) is not installed",
+        ),
+    }
+}
+
 /// Time of the trace in its report, ns.
 fn recorded(flags: &[&str]) -> i64 {
     reported(OSD, flags).values().sum::<u64>() as i64
