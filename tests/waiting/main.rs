@@ -71,6 +71,7 @@ wcprof_testkit::engine_tests! {
         many::crowd: "Check that a process of a thousand threads is seen whole, though not at one tick.",
         many::one_exits: "Check that a process which exits ends its own part alone.",
         many::one_execs: "Check that a process which runs another program ends its own part alone.",
+        many::maps_more_than_may_be_open: "Check that a process with more files than may be open hinders no recording of others.",
         many::children: "Check children that were there, are forked, and run another program.",
         many::short_lived: "Check that hundreds of children that come and go leave few processes, descriptors and little memory.",
         goroutines::stripped_go: "Check names and stacks of stripped Go programs, also where they call C, against Go's own stacks.",

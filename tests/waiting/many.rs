@@ -1,10 +1,13 @@
 //! Several processes in one recording.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 use nix::sys::signal::Signal;
 use wcprof_trace::model::Trace;
+use wcprof_types::StackEnd;
 
 use crate::said::Said;
 use wcprof_testkit::{
@@ -337,4 +340,56 @@ fn beyond_the_limit() {
     flight.signal(Signal::SIGINT);
     flight.line(SAID);
     end(shell);
+}
+
+/// Check that a process of another user which maps more files with code than RLIMIT_NOFILE permits hinders no recording of
+/// others, whose stacks are whole, and that it is said which process it is.
+pub(crate) fn maps_more_than_may_be_open(engine: Engine) {
+    const MAPS: &str = "
+import mmap, os, sys
+kept = []
+for name in os.listdir(sys.argv[1]):
+    fd = os.open(os.path.join(sys.argv[1], name), os.O_RDONLY)
+    kept.append(mmap.mmap(fd, 4096, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC))
+    os.close(fd)
+print('READY', flush=True)
+sys.stdin.read()
+";
+    let folder = tempfile::tempdir().expect("temporary folder");
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("its owner");
+    let library = fixture("split_sleep.c", Variant::NoFramePointers);
+    for n in 0..1500 {
+        fs::copy(&library, folder.path().join(n.to_string())).expect("room for copies");
+    }
+    let mut maps = Command::new("python3");
+    maps.args(["-c", MAPS]).arg(folder.path());
+    let maps = match nix::unistd::geteuid().is_root() {
+        true => RemoteProcess::start_command(maps.uid(65534)),
+        false => return skip("other user", "only root can start programs as others"),
+    };
+    let good = start("eintr.c");
+    let recording = Attach::new(engine, maps.pid())
+        .and(good.pid())
+        .limit("--nofile=1024")
+        .seconds(1.0)
+        .run();
+    let said = text(&recording.output.stderr);
+    assert!(recording.output.status.success(), "{said}");
+    assert!(said.contains("RLIMIT_NOFILE of 1024"), "{said}");
+    assert!(
+        said.contains(&format!("which pid {} maps", maps.pid())),
+        "{said}"
+    );
+    let (trace, _) = recording.trace();
+    let tables = &trace.tables;
+    let of_good = trace
+        .spans
+        .iter()
+        .filter(|span| tables.threads[span.thread.0 as usize].process.0 == 1);
+    let stacks = of_good.filter_map(|span| span.stack);
+    let ends: Vec<_> = stacks
+        .map(|stack| &tables.stacks[stack.0 as usize].end)
+        .collect();
+    assert!(!ends.is_empty());
+    assert!(ends.iter().all(|end| **end == StackEnd::Root), "{ends:?}");
 }

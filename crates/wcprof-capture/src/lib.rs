@@ -57,8 +57,8 @@ pub use bpf::{BpfError, MAX_TARGETS, RecordError};
 pub use engine::{EngineKind, SnapshotError};
 pub use queue::Queued;
 pub use sampler::{
-    Arrivals, KeepThread, Pulse, Sampler, SamplerLinks, SamplerOptions, SamplerRequest,
-    SamplingEnd, StackRequest, StartError, Stuck, Watcher,
+    Arrivals, KeepThread, MAX_MODULE_FILES, MAX_MODULES, Pulse, Sampler, SamplerLinks,
+    SamplerOptions, SamplerRequest, SamplingEnd, StackRequest, StartError, Stuck, Watcher,
 };
 pub use sys::{Punctuality, add_lump_cpu, add_recording_cpu, become_punctual, give_way};
 pub use wcprof_perf::CpuPolicy;

@@ -27,6 +27,10 @@ pub(crate) struct Builder {
     symbols: SymbolTable,
     /// Stacks that were cut at the leaf side.
     n_cut: u64,
+    /// The same, since all stacks have too many places.
+    n_without_room: u64,
+    /// How often a name was beyond the limits.
+    n_other: u64,
 }
 
 /// What stands for the address of a function of which only the name is known: equal names of several imports, which may be
@@ -62,6 +66,8 @@ impl Builder {
             names_bytes: 0,
             symbols: SymbolTable::default(),
             n_cut: 0,
+            n_without_room: 0,
+            n_other: 0,
         }
     }
 
@@ -118,15 +124,21 @@ impl Builder {
         intern(&mut self.frames, frame, limit, what).map(FrameId)
     }
 
-    /// A frame of which the source has nothing but the name.
+    /// A frame of which the source has nothing but the name. Names beyond the limits share one frame.
     pub(crate) fn named(&mut self, name: &str) -> Result<FrameId> {
-        let name = cut(name);
+        let mut name = cut(name);
         if let Some(&known) = self.names.get(name) {
             return Ok(known);
         }
+        let bytes = self.names_bytes.saturating_add(name.len());
+        if self.names.len() >= limits::MAX_NAMES || bytes > limits::MAX_NAMES_BYTES {
+            self.n_other += 1;
+            name = limits::OTHER;
+            if let Some(&known) = self.names.get(name) {
+                return Ok(known);
+            }
+        }
         self.names_bytes = self.names_bytes.saturating_add(name.len());
-        let limit = limits::MAX_NAMES_BYTES;
-        within(self.names_bytes, limit, "the size of all names")?;
         let mut address = address_of(name);
         while self.frames.contains(&Frame::Unmapped(Avma(address))) {
             address += 1;
@@ -157,6 +169,10 @@ impl Builder {
                 break;
             }
             let node = StackNode { caller, frame };
+            if self.nodes.len() >= limits::MAX_NODES && !self.nodes.contains(&node) {
+                self.n_without_room += 1;
+                break;
+            }
             let what = "the number of places in stacks";
             let id = intern(&mut self.nodes, node, limits::MAX_NODES, what)?;
             caller = Some(NodeId(id));
@@ -188,6 +204,19 @@ impl Builder {
                 limits::MAX_FRAMES
             ));
         }
+        let (cut, other) = (
+            format!(
+                "stacks were cut at the leaf side: all have more than {} places",
+                limits::MAX_NODES
+            ),
+            format!(
+                "frames are {}: there are more than {} names, or {} MiB of them",
+                limits::OTHER,
+                limits::MAX_NAMES,
+                limits::MAX_NAMES_BYTES >> 20
+            ),
+        );
+        self.note_counts([(self.n_without_room, &cut), (self.n_other, &other)]);
         if !self.symbols.frames.is_empty() {
             self.trace.tables.names.symbols = Some(self.symbols);
         }

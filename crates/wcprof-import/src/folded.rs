@@ -46,7 +46,8 @@ pub(crate) fn import(text: &str, options: &Options) -> Result<Trace> {
     let is_by_thread = good.clone().all(|(stack, _)| first_frame(stack).is_some());
     let process = builder.process(Pid(0), "imported")?;
     let mut threads: IndexMap<(&str, i32), u64> = IndexMap::new();
-    let mut spans: Vec<Span> = Vec::new();
+    // Its time is unknown, so that a stack of a thread has one span.
+    let mut spans: IndexMap<(ThreadId, StackId), Span> = IndexMap::new();
     for (stack, weight) in good {
         let (key, frames) = match stack.split_once(';').filter(|_| is_by_thread) {
             Some((first, rest)) => (thread_of(first).unwrap_or((first, 1)), rest),
@@ -65,7 +66,15 @@ pub(crate) fn import(text: &str, options: &Options) -> Result<Trace> {
         *total = total.saturating_add(span.weight);
         let limit = limits::MAX_TIME_NS as usize;
         within(*total as usize, limit, "the sum of all weights, ns,")?;
-        spans.push(span);
+        let known = spans.entry((thread, stack));
+        match known {
+            Entry::Occupied(mut known) => {
+                let known = known.get_mut();
+                known.weight = known.weight.saturating_add(span.weight);
+                known.n_samples = known.n_samples.saturating_add(span.n_samples);
+            }
+            Entry::Vacant(new) => drop(new.insert(span)),
+        }
         within(spans.len(), limits::MAX_SPANS, "the number of stacks")?;
     }
     if spans.is_empty() {
@@ -75,7 +84,7 @@ pub(crate) fn import(text: &str, options: &Options) -> Result<Trace> {
     }
     // Its time is unknown: each weight lies somewhere in its thread's whole time.
     let totals: Vec<u64> = threads.into_values().collect();
-    for mut span in spans {
+    for mut span in spans.into_values() {
         span.end = TimeNs(totals[span.thread.0 as usize]);
         builder.span(span)?;
     }

@@ -12,10 +12,14 @@ pub const MAX_NAME_BYTES: usize = 8 << 10;
 pub const MAX_THREADS: usize = 1 << 18;
 /// Samples.
 pub const MAX_SPANS: usize = 1 << 24;
-/// Bytes of all names.
-pub const MAX_NAMES_BYTES: usize = 256 << 20;
-/// Distinct places in stacks.
-pub const MAX_NODES: usize = 1 << 23;
+/// Functions of which only the name is known; those beyond are [`OTHER`]. Programs have tens of thousands in their stacks.
+pub const MAX_NAMES: usize = 1 << 18;
+/// Bytes of all names; those beyond are [`OTHER`], too.
+pub const MAX_NAMES_BYTES: usize = 64 << 20;
+/// Stands for functions beyond these limits.
+pub const OTHER: &str = "[other]";
+/// Distinct places in stacks; stacks with places beyond are cut there.
+pub const MAX_NODES: usize = 1 << 21;
 /// Mappings of `perf.data`.
 pub const MAX_MAPPINGS: usize = 1 << 20;
 /// Total time, ns (about 18 years).

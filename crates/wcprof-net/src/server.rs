@@ -9,15 +9,17 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::Builder;
-use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 /// Bytes of a request that are read.
 const MAX_REQUEST: usize = 8 << 10;
 /// For a request and its answer, however slowly they trickle.
 const WHOLE: Duration = Duration::from_secs(2);
-/// Connections that are served at once; others wait in the kernel's queue.
-const AT_ONCE: usize = 16;
+/// Connections that are served at once. The next one takes the place of all of them.
+const AT_ONCE: usize = 32;
+/// What those have in any case: askers send their request at once, so that who has been silent for so long has nothing to ask.
+const GRACE: Duration = Duration::from_millis(2);
 /// Until the next try when no connection can be taken, since this process has too many descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -49,18 +51,21 @@ async fn accept(
     listener: tokio::net::TcpListener,
     text: Arc<impl Fn(&str) -> Option<String> + Send + Sync + 'static>,
 ) {
-    let places = Arc::new(Semaphore::new(AT_ONCE));
-    while let Ok(place) = Arc::clone(&places).acquire_owned().await {
+    let mut served: Vec<AbortHandle> = Vec::new();
+    loop {
         let Ok((stream, _)) = listener.accept().await else {
             sleep(PAUSE).await;
             continue;
         };
-        let text = Arc::clone(&text);
-        tokio::spawn(async move {
+        served.retain(|task| !task.is_finished());
+        if served.len() >= AT_ONCE {
+            sleep(GRACE).await;
             // Whoever asks asks again.
-            let _ = timeout(WHOLE, answer(stream, &*text)).await;
-            drop(place);
-        });
+            served.drain(..).for_each(|task| task.abort());
+        }
+        let text = Arc::clone(&text);
+        let task = tokio::spawn(timeout(WHOLE, async move { answer(stream, &*text).await }));
+        served.push(task.abort_handle());
     }
 }
 
@@ -99,6 +104,7 @@ async fn path(stream: &mut TcpStream) -> io::Result<Option<String>> {
 mod tests {
     use std::io::{Read, Write};
     use std::net::TcpStream;
+    use std::time::Instant;
 
     use super::*;
 
@@ -149,5 +155,20 @@ mod tests {
             thread::sleep(Duration::from_millis(20));
         }
         drop(silent);
+    }
+
+    /// Check that askers who say nothing make way for one who asks, however many they are: each of them may be silent for
+    /// seconds where there is room.
+    #[test]
+    fn many_silent_askers() {
+        let address = start();
+        let began = Instant::now();
+        let silent: Vec<_> = (0..600)
+            .map(|_| TcpStream::connect(&address).unwrap())
+            .collect();
+        let answer = ask(&address, "GET /there HTTP/1.1\r\n\r\n");
+        assert!(answer.ends_with("text\n"), "{answer}");
+        let by_turns = WHOLE * (silent.len() / AT_ONCE) as u32;
+        assert!(began.elapsed() < by_turns / 2, "{:?}", began.elapsed());
     }
 }

@@ -27,7 +27,7 @@ pub struct TargetFiles {
     pub(crate) handles: HashMap<(Avma, Option<BuildId>), Arc<Handle>>,
     /// Its numbers, as processes in its pid namespaces see it, the innermost first.
     pids: Vec<i32>,
-    uid: u32,
+    pub(crate) uid: u32,
     jitdumps: Vec<Arc<HeldFile>>,
     /// Device and inode of these.
     known_dumps: HashSet<((u32, u32), u64)>,

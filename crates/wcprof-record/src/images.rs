@@ -3,11 +3,9 @@
 use std::cmp::Reverse;
 use std::ops::Range;
 
+use wcprof_capture::MAX_MODULES;
 use wcprof_types::{Avma, FileOffset, Mapping, file_name, undeleted};
 use wcprof_unwind::ModuleCode;
-
-/// Modules of one process; programs have hundreds.
-pub(crate) const MAX_IMAGES: usize = 2048;
 
 pub(crate) const VDSO: &str = "[vdso]";
 /// The kernel's page of breakpoints: return addresses that a uretprobe has put on a stack are in it.
@@ -166,13 +164,13 @@ pub(crate) fn images(mappings: &[Mapping]) -> Vec<Image> {
     images
 }
 
-/// Keeps the largest [`MAX_IMAGES`] and the vdso, in the order of their addresses.
+/// Keeps the largest [`MAX_MODULES`] and the vdso, in the order of their addresses.
 pub(crate) fn keep_largest(images: &mut Vec<Image>) {
     let size = |image: &Image| image.end.0.saturating_sub(image.start.0);
     // Reading the clock in the vdso is frequent, and nothing else has its names.
     let rank = |image: &Image| (image.first.path == VDSO, size(image));
     images.sort_by_key(|image| Reverse(rank(image)));
-    images.truncate(MAX_IMAGES);
+    images.truncate(MAX_MODULES);
     images.sort_by_key(|image| image.start);
 }
 

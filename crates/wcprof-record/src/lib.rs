@@ -23,6 +23,7 @@ mod replay;
 mod shared;
 mod snapshot;
 mod stacks;
+mod taking_in;
 #[cfg(test)]
 mod tests;
 mod text_pages;

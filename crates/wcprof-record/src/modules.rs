@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use wcprof_capture::MAX_MODULES;
 use wcprof_host::Target;
 use wcprof_host::clock::monotonic_ns;
 use wcprof_host::open::{LiveFiles, NoFile, OpenError, TargetFile};
@@ -15,11 +16,11 @@ use wcprof_unwind::{CodeError, ModuleCode, ModuleKey, Unwinder};
 use crate::debug_frames;
 use crate::files::{Handle, NewModule, TargetFiles};
 use crate::images::{
-    Image, MAX_IMAGES, RETURN_PROBES, Text, VDSO, images, is_jitdump, keep_largest,
-    moved_code_offset,
+    Image, RETURN_PROBES, Text, VDSO, images, is_jitdump, keep_largest, moved_code_offset,
 };
 use crate::registered::RegisteredCode;
 use crate::shared::{Place, SharedFiles};
+use crate::taking_in::Turn;
 use crate::text_pages::TextPages;
 
 /// Modules that are mapped no more whose files are held for their names.
@@ -109,6 +110,8 @@ pub(crate) struct Changes {
     pub(crate) gone: Vec<ModuleId>,
     /// An address can mean something else now.
     pub(crate) any: bool,
+    /// Some are not taken in yet.
+    pub(crate) more_wait: bool,
 }
 
 /// Modules of a process by address; its unwinder and the trace know the same ones.
@@ -214,19 +217,20 @@ impl Modules {
         }
     }
 
-    /// Takes over the target's mappings; `add` puts a module into the trace.
+    /// Takes over the target's mappings; `add` puts a module into the trace. Of new ones at least one is taken in, and as
+    /// many as the CPU time `turn` suffices for.
     pub(crate) fn update(
         &mut self,
         now: u64,
         mappings: &[Mapping],
         unwinder: &mut Unwinder,
-        shared: &mut SharedFiles,
+        (shared, turn): (&mut SharedFiles, &Turn),
         mut add: impl FnMut(&mut SharedFiles, &NewModule<'_>) -> ModuleId,
     ) -> Changes {
         self.text_pages.set_mappings(mappings);
         self.hold_jitdumps(mappings);
         let mut images = images(mappings);
-        if let Some(n @ 1..) = images.len().checked_sub(MAX_IMAGES) {
+        if let Some(n @ 1..) = images.len().checked_sub(MAX_MODULES) {
             self.note_maps(format!(
                 "{n} of its modules, the smallest ones, exceed a limit and were left out"
             ));
@@ -249,12 +253,18 @@ impl Modules {
             gone.extend(self.unmap(module, unwinder));
             any = true;
         }
+        let (mut has_read, mut more_wait) = (false, false);
         for image in images {
             let start = image.start;
             let before = self.known.get(&start.0);
             if before.is_some_and(|before| !(before.retry && retries)) {
                 continue;
             }
+            if has_read && turn.is_over() {
+                more_wait = true;
+                break;
+            }
+            has_read = true;
             let (code, retry) = self.read(&image, shared);
             if retry {
                 self.retry_at.get_or_insert(now.saturating_add(RETRY_NS));
@@ -293,7 +303,11 @@ impl Modules {
             self.known.insert(start.0, Known { image, key, retry });
         }
         any |= self.take_foreign_code(mappings, unwinder);
-        Changes { gone, any }
+        Changes {
+            gone,
+            any,
+            more_wait,
+        }
     }
 
     /// Tells the unwinder of code that is of no module. Whether that has changed.
@@ -513,7 +527,8 @@ impl Modules {
                 None => {
                     let (file, identity) = opened?;
                     let own = self.ids.values().map(|known| known.code_bytes).sum();
-                    let room = shared.room(own, identity).map_err(Unread::for_good)?;
+                    let uid = self.files.uid;
+                    let room = shared.room(own, uid, identity).map_err(Unread::for_good)?;
                     // Without room it has its names.
                     let read = move |file| ModuleCode::read(file, room);
                     let mut code = files.read_in_time(mapping, &file, read)?;
@@ -523,7 +538,7 @@ impl Modules {
                     if let Err(CodeError::NoRoom) = code {
                         shared.refuse(identity, room);
                     }
-                    let handle = shared.hold(file);
+                    let handle = shared.hold(file, uid);
                     let code = code.map(|code| shared.modules.intern(code));
                     if let Ok(code) = &code {
                         let is_remote = identity.is_copy || files.may_hang(mapping);
@@ -599,7 +614,13 @@ mod tests {
             let mut modules = Modules::new(ProcessId(0), &target);
             after(&mut cat);
             let mut unwinder = Unwinder::default();
-            modules.update(0, &maps, &mut unwinder, &mut shared, |_, _| ModuleId(0));
+            modules.update(
+                0,
+                &maps,
+                &mut unwinder,
+                (&mut shared, &Turn::LONG),
+                |_, _| ModuleId(0),
+            );
             cat.kill().unwrap();
             cat.wait().unwrap();
             let problems = modules.take_problems();
@@ -630,7 +651,13 @@ mod tests {
         let (mut unwinder, mut shared) = (Unwinder::default(), SharedFiles::default());
         let hour = 3_600_000_000_000;
         shared.patience.spend(monotonic_ns(), hour);
-        modules.update(0, &maps, &mut unwinder, &mut shared, |_, _| ModuleId(0));
+        modules.update(
+            0,
+            &maps,
+            &mut unwinder,
+            (&mut shared, &Turn::LONG),
+            |_, _| ModuleId(0),
+        );
         let is_local = |image: &&Image| modules.files.files.is_local(&image.first);
         let images = images(&maps);
         let n_others = images.len() - images.iter().filter(is_local).count();
@@ -656,8 +683,15 @@ mod tests {
             let key = (Avma(start), None);
             let handle = Arc::new(Handle::Bytes(Vec::new()));
             modules.files.handles.insert(key, handle);
-            let mut update =
-                || modules.update(0, &maps, &mut unwinder, &mut shared, |_, _| ModuleId(n));
+            let mut update = || {
+                modules.update(
+                    0,
+                    &maps,
+                    &mut unwinder,
+                    (&mut shared, &Turn::LONG),
+                    |_, _| ModuleId(n),
+                )
+            };
             let changes = update();
             assert!(changes.any);
             gone.extend(changes.gone);
@@ -686,10 +720,16 @@ mod tests {
         let lines = (1..=100_000).map(line).chain([vdso.to_owned()]);
         let maps = parse_maps(&lines.collect::<String>()).unwrap();
         for _ in 0..2 {
-            modules.update(0, &maps, &mut unwinder, &mut shared, |_, _| ModuleId(0));
-            assert_eq!(modules.known.len(), MAX_IMAGES);
+            modules.update(
+                0,
+                &maps,
+                &mut unwinder,
+                (&mut shared, &Turn::LONG),
+                |_, _| ModuleId(0),
+            );
+            assert_eq!(modules.known.len(), MAX_MODULES);
             // No ELF file is where the vdso is said to be.
-            assert_eq!(modules.ids.len(), MAX_IMAGES - 1);
+            assert_eq!(modules.ids.len(), MAX_MODULES - 1);
             let largest = 100_000 * 0x1000;
             assert!(modules.known.contains_key(&largest));
             assert!(modules.known.contains_key(&0x7fff_f000));
@@ -718,7 +758,7 @@ mod tests {
             let mut unwinder = Unwinder::default();
             let mut update = |modules: &mut Modules, shared: &mut SharedFiles, now| {
                 let add = |_: &mut SharedFiles, _: &NewModule<'_>| ModuleId(0);
-                let changes = modules.update(now, &maps, &mut unwinder, shared, add);
+                let changes = modules.update(now, &maps, &mut unwinder, (shared, &Turn::LONG), add);
                 let with_code = |known: &&TraceModule| known.code_bytes > 0;
                 (
                     changes.gone.len(),

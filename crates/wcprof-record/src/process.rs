@@ -12,13 +12,14 @@ use wcprof_types::{Avma, FrameAddress, Pid, RelativeAddress, ScratchRegs, UserRe
 use wcprof_unwind::{SplicedStack, StackCopy as Copy, Unwinder, UnwoundFrame, UnwoundStack};
 
 use crate::exited::ExitedCpu;
-use crate::files::TargetFiles;
+use crate::files::{NewModule, TargetFiles};
 use crate::folds::FoldId;
 use crate::live_stack::LiveStack;
 use crate::locks::Locks;
 use crate::modules::{ModuleProblem, Modules};
 use crate::replay::{AddressSpace, Begin, Reads, Replay, Watched};
 use crate::shared::SharedFiles;
+use crate::taking_in::Turn;
 use crate::text_pages::LiveText;
 use crate::unmapped::{CodePlace, UnmappedFrames};
 
@@ -215,13 +216,15 @@ impl ProcessState {
         Ok(id)
     }
 
-    /// Takes over its mappings. Why they cannot be read is a problem of its modules.
+    /// Takes over its mappings, as far as its turn goes. Whether some of its modules still wait. Why they cannot be read is a
+    /// problem of its modules.
     pub(crate) fn read_modules(
         &mut self,
         now: u64,
         writer: &mut impl TraceSink,
         shared: &mut SharedFiles,
-    ) -> Result<(), TraceError> {
+        turn: &Turn,
+    ) -> Result<bool, TraceError> {
         let (first, last) = self.mapped.unwrap_or((now, now));
         self.mapped = Some((first, last.max(now)));
         // What is known stays where it, or its main thread, has exited, and the others go on without its modules.
@@ -229,36 +232,38 @@ impl ProcessState {
             Ok(mappings) if !mappings.is_empty() => mappings,
             Ok(_) | Err(TargetError::NoSuchProcess(_)) => {
                 self.modules.put_off(now);
-                return Ok(());
+                return Ok(false);
             }
             Err(error) => {
                 self.modules.put_off(now);
                 self.modules.note_maps(error.to_string());
-                return Ok(());
+                return Ok(false);
             }
         };
         self.modules.note_left_out(mappings.n_left_out);
         let mut failed = None;
-        let changes =
-            self.modules
-                .update(now, &mappings, &mut self.unwinder, shared, |shared, new| {
-                    let added = match self.fold {
-                        Some(fold) => shared.folds.module(fold, new, writer),
-                        None => writer.add_module(new.module.clone()),
-                    };
-                    added.unwrap_or_else(|error| {
-                        failed = Some(error);
-                        ModuleId(0)
-                    })
-                });
+        let add = |shared: &mut SharedFiles, new: &NewModule<'_>| {
+            let added = match self.fold {
+                Some(fold) => shared.folds.module(fold, new, writer),
+                None => writer.add_module(new.module.clone()),
+            };
+            added.unwrap_or_else(|error| {
+                failed = Some(error);
+                ModuleId(0)
+            })
+        };
+        let unwinder = &mut self.unwinder;
+        let changes = self
+            .modules
+            .update(now, &mappings, unwinder, (&mut *shared, turn), add);
         // Those of a fold may be mapped in other processes.
-        for module in changes.gone.into_iter().filter(|_| self.fold.is_none()) {
+        for &module in changes.gone.iter().filter(|_| self.fold.is_none()) {
             writer.module_unmapped(module);
         }
         shared.close_idle();
         if changes.any {
             self.forget();
         }
-        failed.map_or(Ok(()), Err)
+        failed.map_or(Ok(changes.more_wait), Err)
     }
 }

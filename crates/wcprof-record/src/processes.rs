@@ -48,8 +48,9 @@ impl Processes {
         self.live.len()
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut ProcessState> {
-        self.live.values_mut().map(AsMut::as_mut)
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (TargetId, &mut ProcessState)> {
+        let live = self.live.iter_mut();
+        live.map(|(id, process)| (*id, process.as_mut()))
     }
 
     /// Takes a process that has ended.

@@ -44,6 +44,10 @@ pub struct RecorderOptions {
     pub header: Header,
     /// Batches have kernel stacks.
     pub kernel: bool,
+    /// Files of modules that are held open at most.
+    pub module_files: usize,
+    /// Most CPU that wcprof may use, percent of one core. A part of it takes in modules.
+    pub max_cpu_percent: u32,
     /// Where requests to the sampler go.
     pub requests: Sender<SamplerRequest>,
 }
@@ -168,7 +172,7 @@ impl<S: TraceSink> Recorder<S> {
         let mut recorder = Self {
             processes: Processes::default(),
             threads: HashMap::new(),
-            stacks: Stacks::new(options.kernel),
+            stacks: Stacks::new(&options),
             clock: Clock::default(),
             writer,
             n_cpus: u64::from(options.header.n_cpus),
@@ -180,6 +184,7 @@ impl<S: TraceSink> Recorder<S> {
         };
         for (id, target) in (0..).map(TargetId).zip(targets) {
             recorder.join(id, target)?;
+            recorder.take_in(id)?;
         }
         Ok(recorder)
     }
@@ -197,8 +202,8 @@ impl<S: TraceSink> Recorder<S> {
         (process.fold, process.owns_id) = (fold, owns_id);
         process.exited.thread = known.and_then(|fold| fold.exited);
         process.exited.begin(self.clock.last);
-        process.read_modules(monotonic_ns(), &mut self.writer, &mut self.stacks.shared)?;
         self.processes.add(id, process);
+        self.stacks.taking_in.wants(id);
         Ok(())
     }
 
@@ -243,6 +248,7 @@ impl<S: TraceSink> Recorder<S> {
         for (id, target) in &batch.joined {
             self.join(*id, target)?;
         }
+        self.take_in_next()?;
         let is_new = |tick: &&ThreadTick| tick.since.is_some();
         for tick in batch.threads.iter().filter(is_new) {
             // One that is there has not exited yet.
@@ -290,7 +296,7 @@ impl<S: TraceSink> Recorder<S> {
     fn begin(&mut self, time: u64) {
         self.writer.set_start(unix_ns_at(time));
         self.clock.begin = Some(time);
-        for process in self.processes.iter_mut() {
+        for (_, process) in self.processes.iter_mut() {
             process.exited.begin(time);
         }
     }
@@ -337,22 +343,6 @@ impl<S: TraceSink> Recorder<S> {
         Ok(())
     }
 
-    /// Reads modules whose files did not answer before, of the process that has waited longest.
-    fn retry_modules(&mut self) -> Result<(), TraceError> {
-        let now = monotonic_ns();
-        if !self.stacks.shared.patience.is_left(now) {
-            return Ok(());
-        }
-        let waiting = self.processes.iter_mut();
-        let waiting = waiting.filter_map(|process| Some((process.modules().retry_at()?, process)));
-        let first = waiting.min_by_key(|(at, _)| *at);
-        if let Some((_, process)) = first.filter(|(at, _)| *at <= now) {
-            process.modules().retry();
-            process.read_modules(now, &mut self.writer, &mut self.stacks.shared)?;
-        }
-        Ok(())
-    }
-
     /// The counts so far.
     fn stats(&self) -> Stats {
         Stats {
@@ -375,6 +365,7 @@ impl<S: TraceSink> Recorder<S> {
         let Some(process) = self.processes.remove(target) else {
             return Ok(());
         };
+        self.stacks.taking_in.ended(target);
         if process.fold.is_none() {
             let reason = match end {
                 TargetEnd::Exited => "exited",
@@ -696,7 +687,10 @@ impl<S: TraceSink> Recorder<S> {
     ) -> Result<(StackId, Option<Unwinding>), TraceError> {
         let copied = Copied { copy, all, time };
         match self.processes.get_mut(thread.0) {
-            Some(process) => self.stacks.unwind(process, &copied, &mut self.writer),
+            Some(process) => {
+                let of = (thread.0, process);
+                self.stacks.unwind(of, &copied, &mut self.writer)
+            }
             None => {
                 let end = StackEnd::NotSampled;
                 let stack = self.stacks.intern(Vec::new(), end, &mut self.writer)?;

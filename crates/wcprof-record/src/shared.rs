@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
+use wcprof_capture::MAX_MODULE_FILES;
 use wcprof_host::open::{FileIdentity, TargetFile};
 use wcprof_unwind::{ModuleCode, SharedModules};
 
@@ -11,8 +12,6 @@ use crate::folds::Folds;
 
 /// Files that no process maps any more are kept up to so many: the next one often runs the same program.
 const MAX_IDLE: usize = 64;
-/// Files that are held open for all processes: those of hundreds of containers.
-const MAX_FILES: usize = 16 << 10;
 /// Bytes of their call frame information. A ceph-osd with its libraries has 10 MB, Chromium 30.
 const MAX_CODE_BYTES: usize = 160 << 20;
 
@@ -74,8 +73,8 @@ impl Known {
 pub(crate) struct SharedFiles {
     pub(crate) modules: SharedModules,
     known: HashMap<FileIdentity, Known>,
-    /// Files that were read, some of which are held no more.
-    read: Vec<Weak<Handle>>,
+    /// Files that were read, some of which are held no more, by the user of the process that mapped them first.
+    read: HashMap<u32, Vec<Weak<Handle>>>,
     /// More is not held.
     pub(crate) max_files: usize,
     pub(crate) max_code_bytes: usize,
@@ -90,8 +89,8 @@ impl Default for SharedFiles {
         Self {
             modules: SharedModules::default(),
             known: HashMap::new(),
-            read: Vec::new(),
-            max_files: MAX_FILES,
+            read: HashMap::new(),
+            max_files: MAX_MODULE_FILES,
             max_code_bytes: MAX_CODE_BYTES,
             refused: HashMap::new(),
             folds: Folds::default(),
@@ -129,13 +128,21 @@ impl SharedFiles {
         self.known.insert(file, known);
     }
 
-    /// Bytes that the call frame information of one more file may take, or why it may not be held, for a process whose
+    /// Bytes that the call frame information of one more file may take, or why it may not be held, for a process of a user whose
     /// modules take `own` bytes: they may take half of what the others leave. 0 for a file that was refused as much.
-    pub(crate) fn room(&mut self, own: usize, file: FileIdentity) -> Result<usize, &'static str> {
-        if self.read.len() >= self.max_files {
-            self.read.retain(|file| file.strong_count() > 0);
+    pub(crate) fn room(
+        &mut self,
+        own: usize,
+        uid: u32,
+        file: FileIdentity,
+    ) -> Result<usize, &'static str> {
+        if !self.may_hold(uid) {
+            for files in self.read.values_mut() {
+                files.retain(|file| file.strong_count() > 0);
+            }
+            self.read.retain(|_, files| !files.is_empty());
         }
-        if self.read.len() >= self.max_files {
+        if !self.may_hold(uid) {
             return Err("too many other files are mapped");
         }
         let room = |shared: &mut Self| {
@@ -154,6 +161,14 @@ impl SharedFiles {
         Ok(if is_refused { 0 } else { left })
     }
 
+    /// Whether one more file may be held open for a user's processes: they may have three quarters of what those of others leave.
+    fn may_hold(&self, uid: u32) -> bool {
+        let n_all: usize = self.read.values().map(Vec::len).sum();
+        let n_own = self.read.get(&uid).map_or(0, Vec::len);
+        let left = self.max_files.saturating_sub(n_all - n_own);
+        n_own < left - left / 4
+    }
+
     /// Notes that there was too little room for a file: it is not read again for as much.
     pub(crate) fn refuse(&mut self, file: FileIdentity, room: usize) {
         if self.refused.len() >= self.max_files {
@@ -164,9 +179,10 @@ impl SharedFiles {
     }
 
     /// Notes that a file was read, and is held open from now on.
-    pub(crate) fn hold(&mut self, file: TargetFile) -> Arc<Handle> {
+    pub(crate) fn hold(&mut self, file: TargetFile, uid: u32) -> Arc<Handle> {
         let handle = Arc::new(Handle::File(file));
-        self.read.push(Arc::downgrade(&handle));
+        let read = self.read.entry(uid).or_default();
+        read.push(Arc::downgrade(&handle));
         handle
     }
 
@@ -290,19 +306,48 @@ mod tests {
         let bytes = code.heap_bytes();
         shared.max_code_bytes = 4 * bytes;
         let (file, other) = (identity(1), identity(2));
-        assert_eq!(shared.room(0, file), Ok(3 * bytes / 2));
-        assert_eq!(shared.room(bytes, file), Ok(bytes));
-        assert_eq!(shared.room(3 * bytes, other), Ok(0));
+        assert_eq!(shared.room(0, 0, file), Ok(3 * bytes / 2));
+        assert_eq!(shared.room(bytes, 0, file), Ok(bytes));
+        assert_eq!(shared.room(3 * bytes, 0, other), Ok(0));
         shared.refuse(file, bytes);
-        assert_eq!(shared.room(bytes, file), Ok(0));
-        assert_eq!(shared.room(bytes, other), Ok(bytes));
-        assert_eq!(shared.room(0, file), Ok(3 * bytes / 2));
+        assert_eq!(shared.room(bytes, 0, file), Ok(0));
+        assert_eq!(shared.room(bytes, 0, other), Ok(bytes));
+        assert_eq!(shared.room(0, 0, file), Ok(3 * bytes / 2));
         assert!(ModuleCode::read(Arc::clone(&program), 2 * bytes).is_ok());
         assert!(ModuleCode::read(Arc::clone(&program), bytes - 1).is_err());
         let handle = Arc::new(Handle::Bytes(Vec::new()));
         shared.add(file, None, (&code, &handle), false);
-        assert_eq!(shared.room(3 * bytes, other), Ok(0));
+        assert_eq!(shared.room(3 * bytes, 0, other), Ok(0));
         drop(code);
-        assert_eq!(shared.room(3 * bytes, other), Ok(bytes / 2));
+        assert_eq!(shared.room(3 * bytes, 0, other), Ok(bytes / 2));
+    }
+
+    /// Check that the processes of one user leave files to those of others, and that files which are held no more make room.
+    #[test]
+    fn users() {
+        let file = || TargetFile::own(tempfile::tempfile().unwrap());
+        let mut shared = SharedFiles {
+            max_files: 100,
+            ..SharedFiles::default()
+        };
+        let mut held = Vec::new();
+        let mut take = |shared: &mut SharedFiles, uid| {
+            let before = held.len();
+            while shared.room(0, uid, identity(1)).is_ok() {
+                held.push(shared.hold(file(), uid));
+            }
+            held.len() - before
+        };
+        assert_eq!(take(&mut shared, 1000), 75);
+        assert_eq!(take(&mut shared, 1000), 0);
+        assert_eq!(take(&mut shared, 64045), 19);
+        drop(take);
+        held.truncate(75);
+        let mut n_more = 0;
+        while shared.room(0, 64045, identity(1)).is_ok() {
+            held.push(shared.hold(file(), 64045));
+            n_more += 1;
+        }
+        assert_eq!(n_more, 19);
     }
 }

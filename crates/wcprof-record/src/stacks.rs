@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use wcprof_capture::{KernelStack, StackBytes};
+use wcprof_capture::{KernelStack, StackBytes, TargetId};
+use wcprof_host::work_cpu_ns;
 use wcprof_trace::model::{Frame, FrameId, NodeId, StackId};
 use wcprof_trace::{TraceError, TraceSink};
 use wcprof_types::{Avma, FrameAddress, StackEnd};
@@ -10,8 +11,10 @@ use wcprof_unwind::UnwoundStack;
 
 use crate::need::Unwinding;
 use crate::process::ProcessState;
+use crate::recorder::RecorderOptions;
 use crate::replay::{Reads, Replay};
 use crate::shared::SharedFiles;
+use crate::taking_in::TakingIn;
 use crate::unmapped::UnmappedFrames;
 
 /// A copy of a stack in a batch.
@@ -24,9 +27,10 @@ pub(crate) struct Copied<'a> {
 }
 
 /// What unwinding the stacks of all processes needs, and what is known of them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Stacks {
     pub(crate) shared: SharedFiles,
+    pub(crate) taking_in: TakingIn,
     pub(crate) unmapped: UnmappedFrames,
     /// How often stacks ended for each reason.
     pub(crate) ends: BTreeMap<StackEnd, u64>,
@@ -41,19 +45,43 @@ pub(crate) struct Stacks {
 }
 
 impl Stacks {
-    /// No stacks yet; with `kernel`, batches hold kernel stacks.
-    pub(crate) fn new(kernel: bool) -> Self {
+    /// No stacks yet.
+    pub(crate) fn new(options: &RecorderOptions) -> Self {
+        let mut shared = SharedFiles::default();
+        shared.max_files = options.module_files;
         Self {
-            leaves: kernel.then(HashMap::new),
-            ..Self::default()
+            shared,
+            taking_in: TakingIn::new(options.max_cpu_percent),
+            unmapped: UnmappedFrames::default(),
+            ends: BTreeMap::new(),
+            leaves: options.kernel.then(HashMap::new),
+            replay: Replay::default(),
+            n_bare: 0,
+            unwound: UnwoundStack::default(),
+            reads: Reads::default(),
         }
+    }
+
+    /// Takes in modules of a process, as far as its turn goes.
+    pub(crate) fn take_in(
+        &mut self,
+        target: TargetId,
+        process: &mut ProcessState,
+        now: u64,
+        sink: &mut impl TraceSink,
+    ) -> Result<(), TraceError> {
+        let (turn, before) = (self.taking_in.turn(target), work_cpu_ns());
+        let more_wait = process.read_modules(now, sink, &mut self.shared, &turn)?;
+        let took = work_cpu_ns().saturating_sub(before);
+        self.taking_in.took(target, took, more_wait);
+        Ok(())
     }
 
     /// Unwinds a copy of a process's stack. What the unwinding needed is `None` for a stack that is
     /// known from before.
     pub(crate) fn unwind(
         &mut self,
-        process: &mut ProcessState,
+        (target, process): (TargetId, &mut ProcessState),
         copied: &Copied<'_>,
         sink: &mut impl TraceSink,
     ) -> Result<(StackId, Option<Unwinding>), TraceError> {
@@ -73,9 +101,12 @@ impl Stacks {
         process.unwind(copy, bytes, &mut self.reads, &mut self.unwound);
         if process.is_outdated(&self.unwound.frames, time) {
             // A library may have been loaded since.
-            process.read_modules(time, sink, &mut self.shared)?;
-            begin = process.begin(&copy.regs, &mut self.replay);
-            process.unwind(copy, bytes, &mut self.reads, &mut self.unwound);
+            self.taking_in.wants(target);
+            if self.taking_in.next(time) == Some(target) {
+                self.take_in(target, process, time, sink)?;
+                begin = process.begin(&copy.regs, &mut self.replay);
+                process.unwind(copy, bytes, &mut self.reads, &mut self.unwound);
+            }
         }
         let end = self.unwound.end;
         self.count(end);

@@ -56,6 +56,8 @@ fn recorder() -> Recorder<TraceWriter<Vec<u8>>> {
     let options = RecorderOptions {
         header,
         kernel: false,
+        module_files: 1000,
+        max_cpu_percent: 20,
         requests: channel().0,
     };
     Recorder::new(&[own()], writer, options).unwrap()
@@ -190,10 +192,15 @@ fn modules_again() {
         let mut recorder = recorder();
         if !answers {
             let processes = recorder.processes.iter_mut();
-            processes.for_each(|process| process.modules().forget_answers());
+            processes.for_each(|(_, process)| process.modules().forget_answers());
         }
-        for _ in 0..3 {
+        for n in 0..3 {
             recorder.flush().unwrap();
+            let batch = TickBatch {
+                time: (n + 1) * MS,
+                ..TickBatch::default()
+            };
+            recorder.batch(&batch).unwrap();
         }
         let bytes = recorder.finish("test").writer.into_inner();
         let reader = TraceReader::from_reader(bytes.as_slice()).unwrap();

@@ -464,8 +464,9 @@ impl Unwinder {
     ) -> Option<Cursor> {
         let lookup = cursor.address.for_lookup();
         let frame = (raw(cursor.address), cursor.sp, cursor.bp);
-        if self.not_called.contains(&frame) {
-            return None;
+        if let Some(known) = self.searched.get(&frame) {
+            let (_, caller) = caller_at(cursor, (*known)?, memory)?;
+            return Some(caller);
         }
         for slot in self.slots_above(cursor)? {
             let Some((word, caller)) = self.candidate(cursor, slot, memory)? else {
@@ -487,6 +488,8 @@ impl Unwinder {
                 false => self.called_from(&caller, memory, text, n_trials).is_some(),
             };
             if goes_on {
+                // A search of what it calls goes on through each frame above it.
+                self.searched.insert(frame, Some(slot));
                 return Some(caller);
             }
             if *n_trials == MAX_TRIALS {
@@ -494,7 +497,7 @@ impl Unwinder {
             }
         }
         // Nothing that this search knows can change that for the stack.
-        self.not_called.insert(frame);
+        self.searched.insert(frame, None);
         None
     }
 

@@ -1,6 +1,6 @@
 //! The modules of one process, and one step from a frame to its caller.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -135,14 +135,17 @@ pub struct Unwinder {
     foreign: Vec<Range<u64>>,
     next_key: u32,
     slots: Box<[Slot]>,
+    /// Some of these are not empty.
+    has_slots: bool,
     rows: Vec<(Row, Arc<ModuleCode>)>,
     context: UnwindContext<usize>,
     /// What searches for callers may still take for the stack that is being unwound.
     pub(crate) n_steps_left: u32,
     /// Bytes of call frame information that may still be executed for it.
     pub(crate) n_bytes_left: usize,
-    /// Frames of it that no call was found to lead to: address, stack pointer, `rbp`.
-    pub(crate) not_called: HashSet<(u64, u64, Option<u64>)>,
+    /// Its frames without an FDE, as address, stack pointer and `rbp`, whose call was searched for: the slot that has its return
+    /// address; `None` when no call was found to lead there.
+    pub(crate) searched: HashMap<(u64, u64, Option<u64>), Option<u64>>,
 }
 
 impl std::fmt::Debug for Unwinder {
@@ -161,11 +164,12 @@ impl Default for Unwinder {
             foreign: Vec::new(),
             next_key: 0,
             slots: vec![EMPTY; N_STEP_SLOTS].into(),
+            has_slots: false,
             rows: Vec::new(),
             context: UnwindContext::new(),
             n_steps_left: 0,
             n_bytes_left: 0,
-            not_called: HashSet::new(),
+            searched: HashMap::new(),
         }
     }
 }
@@ -186,20 +190,23 @@ impl Unwinder {
         if start >= end {
             return None;
         }
-        self.modules
-            .retain(|&known, m| m.end <= start || end <= known);
-        let is_outside = |range: &Range<u64>| range.end <= start || end <= range.start;
-        self.code.retain(is_outside);
-        match &code {
+        // Overlaps are rare, and a process may map thousands of files: each takes its place alone.
+        while let Some((&known, _)) = self.modules.range(..end).next_back()
+            && self.modules[&known].end > start
+        {
+            self.modules.remove(&known);
+        }
+        let mut parts: Vec<Range<u64>> = match &code {
             Ok(module) => {
                 let in_memory = |svma| bias.to_avma(Svma(svma)).0;
                 let parts = module.code();
                 let parts = parts.map(|r| in_memory(r.start).max(start)..in_memory(r.end).min(end));
-                self.code.extend(parts.filter(|r| r.start < r.end));
+                parts.filter(|r| r.start < r.end).collect()
             }
-            Err(_) => self.code.push(start..end),
-        }
-        self.code.sort_unstable_by_key(|range| range.start);
+            Err(_) => vec![start..end],
+        };
+        parts.sort_unstable_by_key(|range| range.start);
+        self.replace_code(start..end, parts);
         let key = ModuleKey(self.next_key);
         self.next_key = self.next_key.wrapping_add(1);
         let entry = Entry {
@@ -216,11 +223,16 @@ impl Unwinder {
     /// Removes the module whose range begins at `start`.
     pub fn remove_module(&mut self, start: Avma) {
         if let Some(removed) = self.modules.remove(&start.0) {
-            let is_outside =
-                |range: &Range<u64>| range.end <= start.0 || removed.end <= range.start;
-            self.code.retain(is_outside);
+            self.replace_code(start.0..removed.end, Vec::new());
         }
         self.clear_caches();
+    }
+
+    /// Executable parts of a range of addresses, sorted, in place of those that were there.
+    fn replace_code(&mut self, range: Range<u64>, parts: Vec<Range<u64>>) {
+        let from = self.code.partition_point(|part| part.end <= range.start);
+        let to = self.code.partition_point(|part| part.start < range.end);
+        self.code.splice(from..to.max(from), parts);
     }
 
     /// First address of the function around a lookup address, if an FDE covers it.
@@ -294,7 +306,10 @@ impl Unwinder {
     }
 
     fn clear_caches(&mut self) {
-        self.slots.fill(EMPTY);
+        // Thousands of modules may come one after another.
+        if std::mem::take(&mut self.has_slots) {
+            self.slots.fill(EMPTY);
+        }
         self.rows.clear();
     }
 
@@ -317,6 +332,7 @@ impl Unwinder {
             // The next stack with this frame knows those below it, and gets further.
             return (Step::End(StackEnd::TooManyFrames), module);
         }
+        self.has_slots = true;
         self.slots[at] = Slot {
             address: lookup,
             is_return,

@@ -70,7 +70,7 @@ impl Unwinder {
         stack.used_scratch = false;
         self.n_steps_left = MAX_STEPS;
         self.n_bytes_left = MAX_CFI_BYTES;
-        self.not_called.clear();
+        self.searched.clear();
         memory.took_unsure();
         let mut cursor = Cursor {
             address: FrameAddress::InstructionPointer(regs.ip),

@@ -174,6 +174,8 @@ pub(crate) fn begin<S: TraceSink + Send + 'static>(
     let recorder_options = RecorderOptions {
         header,
         kernel: sampler.has_kernel_stacks(),
+        module_files: sampler.module_files(),
+        max_cpu_percent: options.sampling.max_cpu,
         requests: requests_tx,
     };
     let mut recorder = Recorder::new(&options.targets, sink, recorder_options)?;

@@ -28,7 +28,7 @@ pub use arrivals::Arrivals;
 pub use links::{SamplerLinks, SamplerRequest, SamplingEnd, StackRequest};
 pub use pulse::{Pulse, Stuck, Watcher};
 pub(crate) use start::{DUMP_BYTES, OWN_FILES};
-pub use start::{SamplerOptions, StartError};
+pub use start::{MAX_MODULE_FILES, MAX_MODULES, SamplerOptions, StartError};
 pub use state::Sampler;
 pub use threads::KeepThread;
 

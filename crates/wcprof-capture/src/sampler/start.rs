@@ -40,6 +40,14 @@ pub(crate) const OWN_FILES: usize = 48;
 /// Descriptors for each process that joins: itself, its root, an iterator, and a file of its own.
 const FILES_OF_PROCESS: usize = 4;
 
+/// Modules of a process that are taken in, the largest ones: any user can map more, which hold nothing.
+pub const MAX_MODULES: usize = 2048;
+/// Files of modules that are held open for all processes: those of hundreds of containers.
+pub const MAX_MODULE_FILES: usize = 16 << 10;
+/// Files beside those that are mapped now and a third of them: of libraries that are loaded later. One user's processes may
+/// take three quarters.
+const MORE_MODULE_FILES: usize = 16;
+
 /// What to sample and how.
 pub struct SamplerOptions {
     /// Ticks a second, 1 to 1000.
@@ -135,14 +143,14 @@ pub enum StartError {
     NoTarget,
     /// RLIMIT_NOFILE is too low for any engine.
     #[error(
-        "RLIMIT_NOFILE is {limit}, but recording pid {pid} takes at least {need} open files: raise it (`ulimit -Hn` as root, LimitNOFILE= of a service)"
+        "RLIMIT_NOFILE is {limit}, but recording {n_targets} processes takes at least {need} open files: raise it (`ulimit -Hn` as root, LimitNOFILE= of a service)"
     )]
     OpenFiles {
-        /// The target.
-        pid: Pid,
+        /// Processes that are to be recorded.
+        n_targets: usize,
         /// The hard limit.
         limit: u64,
-        /// Descriptors for wcprof itself and the target's binaries.
+        /// Descriptors for wcprof itself and for each process, without the files that it maps.
         need: usize,
     },
 }
@@ -163,9 +171,10 @@ impl Sampler {
             check_memory(target)?;
             members.add(Arc::clone(target));
         }
-        let files = FileBudget::new(targets, options.children || options.arrivals.is_some())?;
-        members.max_alive = (targets.len() + files.joining).min(MAX_TARGETS);
         let mut notes = Vec::new();
+        let others_join = options.children || options.arrivals.is_some();
+        let files = FileBudget::new(targets, others_join, &mut notes)?;
+        members.max_alive = (targets.len() + files.joining).min(MAX_TARGETS);
         let start = Start {
             targets: &members,
             period_ns: timer_period_ns(options.rate_hz),
@@ -218,6 +227,7 @@ impl Sampler {
             },
             clock: TickClock::new(budget.interval(), 0),
             budget,
+            module_files: files.modules,
             held: HeldTicks::default(),
             set: SnapshotSet::default(),
             outbox: Outbox::default(),
@@ -234,34 +244,47 @@ struct FileBudget {
     held: usize,
     /// Processes that may join.
     joining: usize,
+    /// Files of modules that are held open.
+    modules: usize,
 }
 
 impl FileBudget {
-    /// Raises the limit as far as permitted.
-    fn new(targets: &[Arc<Target>], others_join: bool) -> Result<Self, StartError> {
-        let limit = raise_open_files();
-        let mut modules: BTreeSet<(u64, (u32, u32))> = BTreeSet::new();
-        for target in targets {
-            let mappings = target.mappings().unwrap_or_default();
-            let files = mappings.iter().filter(|m| m.executable);
-            modules.extend(files.map(|m| (m.inode, m.device)));
-        }
-        let n_cpus = online_cpus().len();
-        // Of each process itself, its root and an iterator.
-        let need = OWN_FILES + modules.len() + 3 * targets.len() + n_cpus;
-        let Some(first) = targets.first() else {
+    /// Raises the limit as far as permitted. What has no room in it is said in `notes`.
+    fn new(
+        targets: &[Arc<Target>],
+        others_join: bool,
+        notes: &mut Vec<String>,
+    ) -> Result<Self, StartError> {
+        if targets.is_empty() {
             return Err(StartError::NoTarget);
-        };
-        Self::of(limit, need, others_join).ok_or(StartError::OpenFiles {
-            pid: first.pid(),
+        }
+        let limit = raise_open_files();
+        let (n_modules, most) = module_files(targets);
+        // Of each process itself, its root and an iterator.
+        let need = OWN_FILES + 3 * targets.len() + online_cpus().len();
+        let budget = Self::of(limit, need, n_modules, others_join);
+        let budget = budget.ok_or(StartError::OpenFiles {
+            n_targets: targets.len(),
             limit,
             need,
-        })
+        })?;
+        if let Some((pid, n)) = most.filter(|_| budget.modules < n_modules) {
+            let modules = budget.modules;
+            notes.push(format!(
+                "stacks through some modules are incomplete: RLIMIT_NOFILE of {limit} permits to open {modules} of {n_modules} files, {n} of which pid {pid} maps; raise it (`ulimit -Hn`)"
+            ));
+        }
+        Ok(budget)
     }
 
-    fn of(limit: u64, need: usize, others_join: bool) -> Option<Self> {
+    /// `need` descriptors are taken in any case; `n_modules` files are mapped.
+    fn of(limit: u64, need: usize, n_modules: usize, others_join: bool) -> Option<Self> {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let rest = limit.checked_sub(need)?;
+        // Any process can map as many as it likes: they never take what timers need.
+        let wanted = n_modules.saturating_add(n_modules / 3 + MORE_MODULE_FILES);
+        let modules = wanted.min(MAX_MODULE_FILES).min(rest / 2);
+        let rest = rest - modules;
         let joining = match others_join {
             true => (rest / 2 / FILES_OF_PROCESS).min(MAX_TARGETS),
             false => 0,
@@ -271,8 +294,25 @@ impl FileBudget {
             events: rest - rest / 3,
             held: rest / 3,
             joining,
+            modules: (modules + joining).min(MAX_MODULE_FILES),
         })
     }
+}
+
+/// Files of modules that will be held open, and the process that maps most of them with their number.
+fn module_files(targets: &[Arc<Target>]) -> (usize, Option<(Pid, usize)>) {
+    let mut all: BTreeSet<((u32, u32), u64)> = BTreeSet::new();
+    let mut most = None;
+    for target in targets {
+        let mappings = target.mappings().unwrap_or_default();
+        let mapped = mappings.iter().filter(|m| m.executable && m.inode != 0);
+        let files: BTreeSet<_> = mapped.map(|m| (m.device, m.inode)).collect();
+        if most.is_none_or(|(_, n)| files.len() > n) {
+            most = Some((target.pid(), files.len()));
+        }
+        all.extend(files.into_iter().take(MAX_MODULES));
+    }
+    (all.len().min(MAX_MODULE_FILES), most)
 }
 
 /// Reads of the main thread what the engine will read of all: a target whose files are refused would
@@ -549,12 +589,27 @@ mod tests {
     /// Check that the shares add up to what the limit leaves, and that too low a limit has none.
     #[test]
     fn file_budget() {
-        let of = |limit, join| FileBudget::of(limit, 100, join);
+        let of = |limit, join| FileBudget::of(limit, 60, 40, join);
         let (alone, joined) = (of(1024, false).unwrap(), of(1024, true).unwrap());
-        assert_eq!((alone.events + alone.held, alone.joining), (924, 0));
-        assert_eq!((joined.events + joined.held, joined.joining), (464, 115));
-        assert_eq!(of(100, true).map(|b| (b.events, b.joining)), Some((0, 0)));
-        assert_eq!(of(99, true), None);
+        assert_eq!((alone.events + alone.held, alone.joining), (895, 0));
+        assert_eq!(alone.modules, 69);
+        assert_eq!((joined.events + joined.held, joined.joining), (451, 111));
+        assert_eq!(joined.modules, 69 + 111);
+        assert_eq!(of(60, true).map(|b| (b.events, b.joining)), Some((0, 0)));
+        assert_eq!(of(59, true), None);
         assert_eq!(of(u64::MAX, true).map(|b| b.joining), Some(MAX_TARGETS));
+    }
+
+    /// Check that processes with more files than the limit leave as many descriptors to timers and to `/proc` as they
+    /// take, also when they map as many as there can be.
+    #[test]
+    fn many_files() {
+        for n_modules in [970, 5000, MAX_MODULE_FILES, usize::MAX] {
+            let budget = FileBudget::of(1024, 60, n_modules, false).unwrap();
+            assert_eq!(budget.modules, 482, "{n_modules}");
+            assert_eq!(budget.events + budget.held, 482, "{n_modules}");
+        }
+        let budget = FileBudget::of(1 << 20, 60, usize::MAX, true).unwrap();
+        assert_eq!(budget.modules, MAX_MODULE_FILES);
     }
 }

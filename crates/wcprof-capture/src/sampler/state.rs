@@ -58,6 +58,8 @@ pub struct Sampler {
     pub(super) targets: Targets,
     pub(super) threads: ThreadTable,
     pub(super) budget: CpuBudget,
+    /// Files of modules that may be held open.
+    pub(super) module_files: usize,
     pub(super) clock: TickClock,
     pub(super) held: HeldTicks,
     /// The snapshot of this tick.
@@ -100,6 +102,11 @@ impl Sampler {
     /// Whether batches have the kernel's part of user stacks.
     pub fn has_kernel_stacks(&self) -> bool {
         matches!(self.kernel, KernelSource::Engine | KernelSource::Procfs)
+    }
+
+    /// Files of modules that may be held open, for all processes.
+    pub fn module_files(&self) -> usize {
+        self.module_files
     }
 
     /// Remarks on this recording: why a better engine is not used, what is missing.

@@ -126,6 +126,28 @@ fn folded() {
     assert!(matches!(trace.tables.frames[0], Frame::Unmapped(_)));
 }
 
+/// Check that a file of more names than any program has becomes a trace of bounded size, whose weights are all there, that
+/// names beyond the limit are said to be missing, and that equal stacks are one span.
+#[test]
+fn more_names_than_programs_have() {
+    const NAMES: usize = 300_000;
+    let lines = (0..NAMES).map(|n| format!("root;f{n} 1\n"));
+    let text: String = lines.chain(["root;f0 7\n".to_owned()]).collect();
+    let trace = read(&text, Some(Format::Folded)).expect("folded stacks");
+    let tables = &trace.tables;
+    assert!(
+        tables.frames.len() <= (1 << 18) + 1,
+        "{}",
+        tables.frames.len()
+    );
+    assert!(trace.spans.len() <= tables.frames.len());
+    let weight: u64 = trace.spans.iter().map(|span| span.weight).sum();
+    assert_eq!(weight, (NAMES as u64 + 7) * 1000);
+    let notes = &tables.header.notes;
+    let is_said = |note: &String| note.contains("frames are [other]");
+    assert!(notes.iter().any(is_said), "{notes:?}");
+}
+
 /// Check that the wrong format is refused by the name of what was recognized.
 #[test]
 fn wrong_format() {
