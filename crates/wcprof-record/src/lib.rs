@@ -28,6 +28,7 @@ mod taking_in;
 mod tests;
 mod text_pages;
 mod threads;
+mod turns;
 mod unmapped;
 mod weights;
 

@@ -229,30 +229,10 @@ impl Modules {
     ) -> Changes {
         self.text_pages.set_mappings(mappings);
         self.hold_jitdumps(mappings);
-        let mut images = images(mappings);
-        if let Some(n @ 1..) = images.len().checked_sub(MAX_MODULES) {
-            self.note_maps(format!(
-                "{n} of its modules, the smallest ones, exceed a limit and were left out"
-            ));
-            keep_largest(&mut images);
-        }
+        let images = self.images(mappings);
         let retries = self.retry_at.is_none();
-        let mut any = false;
-        let current = images.iter().map(|image| (image.start.0, image));
-        let current: HashMap<u64, &Image> = current.collect();
-        let mut unmapped = Vec::new();
-        self.known.retain(|start, known| {
-            let stays = current.get(start) == Some(&&known.image);
-            if !stays {
-                unmapped.extend(known.key.map(|key| (Avma(*start), key)));
-            }
-            stays
-        });
         let mut gone = Vec::new();
-        for module in unmapped {
-            gone.extend(self.unmap(module, unwinder));
-            any = true;
-        }
+        let mut any = self.unmap_others(&images, unwinder, &mut gone);
         let (mut has_read, mut more_wait) = (false, false);
         for image in images {
             let start = image.start;
@@ -302,12 +282,49 @@ impl Modules {
             };
             self.known.insert(start.0, Known { image, key, retry });
         }
-        any |= self.take_foreign_code(mappings, unwinder);
+        // What waits looks like code of no module.
+        any |= !more_wait && self.take_foreign_code(mappings, unwinder);
         Changes {
             gone,
             any,
             more_wait,
         }
+    }
+
+    /// The images of mappings, the largest ones of too many.
+    fn images(&mut self, mappings: &[Mapping]) -> Vec<Image> {
+        let mut images = images(mappings);
+        if let Some(n @ 1..) = images.len().checked_sub(MAX_MODULES) {
+            self.note_maps(format!(
+                "{n} of its modules, the smallest ones, exceed a limit and were left out"
+            ));
+            keep_largest(&mut images);
+        }
+        images
+    }
+
+    /// Forgets modules that are not among these. Whether an address can mean something else now.
+    fn unmap_others(
+        &mut self,
+        images: &[Image],
+        unwinder: &mut Unwinder,
+        gone: &mut Vec<ModuleId>,
+    ) -> bool {
+        let current = images.iter().map(|image| (image.start.0, image));
+        let current: HashMap<u64, &Image> = current.collect();
+        let mut unmapped = Vec::new();
+        self.known.retain(|start, known| {
+            let stays = current.get(start) == Some(&&known.image);
+            if !stays {
+                unmapped.extend(known.key.map(|key| (Avma(*start), key)));
+            }
+            stays
+        });
+        let any = !unmapped.is_empty();
+        for module in unmapped {
+            gone.extend(self.unmap(module, unwinder));
+        }
+        any
     }
 
     /// Tells the unwinder of code that is of no module. Whether that has changed.
@@ -543,7 +560,9 @@ impl Modules {
                     if let Ok(code) = &code {
                         let is_remote = identity.is_copy || files.may_hang(mapping);
                         // What a server says of a file does not show that a copy is of it.
-                        let place = (!identity.is_copy).then(|| place(files, mapping)).flatten();
+                        let place = (!identity.is_copy)
+                            .then(|| Place::of(files, mapping))
+                            .flatten();
                         shared.add(identity, place, (code, &handle), is_remote);
                     }
                     (code, handle)
@@ -558,16 +577,6 @@ impl Modules {
     }
 }
 
-/// Where a file is; `None` when the process's root is not known.
-fn place(files: &LiveFiles, mapping: &Mapping) -> Option<Place> {
-    Some(Place {
-        device: mapping.device,
-        inode: mapping.inode,
-        path: mapping.path.clone(),
-        root: files.root_id()?,
-    })
-}
-
 /// The file of a mapping that is no more, since its process has ended: one that another process had there, which is
 /// held since, so that no other file got its inode, and has not changed.
 fn known_to_others(
@@ -575,7 +584,7 @@ fn known_to_others(
     mapping: &Mapping,
     shared: &SharedFiles,
 ) -> Option<(Arc<ModuleCode>, Arc<Handle>)> {
-    let handle = shared.at(&place(files, mapping)?)?;
+    let handle = shared.at(&Place::of(files, mapping)?)?;
     let Handle::File(file) = &*handle else {
         return None;
     };

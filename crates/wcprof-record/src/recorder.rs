@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use wcprof_capture::{
     LockGlance, SamplerRequest, Since, StackBytes, StackCopy, TargetEnd, TargetId, ThreadTick,
-    TickBatch, TickCounts, TimerSample, add_recording_cpu,
+    TickBatch, TickCounts, TimerSample, add_lump_cpu, add_recording_cpu,
 };
 use wcprof_host::clock::{monotonic_ns, own_cpu_ns};
 use wcprof_host::fds::{needs_proof, unname};
@@ -169,10 +169,12 @@ impl<S: TraceSink> Recorder<S> {
         writer: S,
         options: RecorderOptions,
     ) -> Result<Self, TraceError> {
+        let (kernel, module_files) = (options.kernel, options.module_files);
+        let max_cpu_percent = options.max_cpu_percent;
         let mut recorder = Self {
             processes: Processes::default(),
             threads: HashMap::new(),
-            stacks: Stacks::new(&options),
+            stacks: Stacks::new(kernel, module_files, max_cpu_percent),
             clock: Clock::default(),
             writer,
             n_cpus: u64::from(options.header.n_cpus),
@@ -233,9 +235,13 @@ impl<S: TraceSink> Recorder<S> {
 
     /// Takes one batch. The CPU time that it takes is a part of what the sampler keeps to its budget.
     pub fn batch(&mut self, batch: &TickBatch) -> Result<(), TraceError> {
+        // Of the start.
+        self.stacks.taking_in.take_ns();
         let before = work_cpu_ns();
         let taken = self.take_batch(batch);
-        add_recording_cpu(work_cpu_ns().saturating_sub(before));
+        let turns = self.stacks.taking_in.take_ns();
+        add_lump_cpu(turns);
+        add_recording_cpu(work_cpu_ns().saturating_sub(before + turns));
         taken
     }
 

@@ -11,7 +11,6 @@ use wcprof_unwind::UnwoundStack;
 
 use crate::need::Unwinding;
 use crate::process::ProcessState;
-use crate::recorder::RecorderOptions;
 use crate::replay::{Reads, Replay};
 use crate::shared::SharedFiles;
 use crate::taking_in::TakingIn;
@@ -45,16 +44,16 @@ pub(crate) struct Stacks {
 }
 
 impl Stacks {
-    /// No stacks yet.
-    pub(crate) fn new(options: &RecorderOptions) -> Self {
+    /// No stacks yet; with `kernel`, batches hold kernel stacks.
+    pub(crate) fn new(kernel: bool, module_files: usize, max_cpu_percent: u32) -> Self {
         let mut shared = SharedFiles::default();
-        shared.max_files = options.module_files;
+        shared.max_files = module_files;
         Self {
             shared,
-            taking_in: TakingIn::new(options.max_cpu_percent),
+            taking_in: TakingIn::new(max_cpu_percent),
             unmapped: UnmappedFrames::default(),
             ends: BTreeMap::new(),
-            leaves: options.kernel.then(HashMap::new),
+            leaves: kernel.then(HashMap::new),
             replay: Replay::default(),
             n_bare: 0,
             unwound: UnwoundStack::default(),

@@ -4,18 +4,14 @@
 use std::collections::BTreeMap;
 
 use wcprof_capture::TargetId;
-use wcprof_host::clock::monotonic_ns;
 use wcprof_host::work_cpu_ns;
-use wcprof_trace::{TraceError, TraceSink};
-
-use crate::recorder::Recorder;
 
 /// CPU time of one turn, ns: the list of mappings is read for each, which takes a few ms where it has thousands.
 const TURN_NS: u64 = 20_000_000;
 /// CPU time of all turns before the first tick, ns: modules that are not there then are missing in stacks.
-const AT_START_NS: u64 = 3_000_000_000;
-/// The same of one process. A ceph-osd with its libraries takes a tenth of it.
-const OF_ONE_AT_START_NS: u64 = 1_000_000_000;
+const AT_START_NS: u64 = 1_000_000_000;
+/// The same of one process where there are several. A ceph-osd with its libraries takes a fifth of it.
+const OF_ONE_AT_START_NS: u64 = 500_000_000;
 /// Turns may take this part of the CPU time that wcprof may use.
 const PART: f64 = 0.5;
 /// The part of so much time, ns, may be taken at once: a program that begins later maps all of its libraries in its first second.
@@ -48,6 +44,8 @@ pub(crate) struct TakingIn {
     at: Option<u64>,
     /// CPU time of all turns, ns, by process; a process that has ended is not in it.
     used: BTreeMap<TargetId, Used>,
+    /// CPU time of turns that was not handed on yet, ns.
+    new_ns: u64,
 }
 
 #[derive(Debug, Default)]
@@ -64,6 +62,7 @@ impl TakingIn {
             left: AT_START_NS as f64,
             at: None,
             used: BTreeMap::new(),
+            new_ns: 0,
         }
     }
 
@@ -107,52 +106,18 @@ impl TakingIn {
         Turn { until: now + ns }
     }
 
+    /// CPU time of turns since this was last asked, ns. Fewer ticks would not make them cheaper.
+    pub(crate) fn take_ns(&mut self) -> u64 {
+        std::mem::take(&mut self.new_ns)
+    }
+
     /// A process has had a turn, which took so much CPU time.
     pub(crate) fn took(&mut self, target: TargetId, ns: u64, more_wait: bool) {
         self.left -= ns as f64;
+        self.new_ns += ns;
         let used = self.used.entry(target).or_default();
         used.ns = used.ns.saturating_add(ns);
         used.waits = more_wait;
-    }
-}
-
-impl<S: TraceSink> Recorder<S> {
-    /// Gives one process a turn, if there is CPU time left for one.
-    pub(crate) fn take_in_next(&mut self) -> Result<(), TraceError> {
-        match self.stacks.taking_in.next(monotonic_ns()) {
-            Some(target) => self.take_in(target),
-            None => Ok(()),
-        }
-    }
-
-    /// Gives a process a turn to take in modules.
-    pub(crate) fn take_in(&mut self, target: TargetId) -> Result<(), TraceError> {
-        match self.processes.get_mut(target) {
-            Some(process) => {
-                let now = monotonic_ns();
-                self.stacks.take_in(target, process, now, &mut self.writer)
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// Reads again modules whose files did not answer, of the process that has waited longest.
-    pub(crate) fn retry_modules(&mut self) -> Result<(), TraceError> {
-        let now = monotonic_ns();
-        if !self.stacks.shared.patience.is_left(now) {
-            return Ok(());
-        }
-        let waiting = self.processes.iter_mut();
-        let waiting = waiting.filter_map(|(id, process)| {
-            let modules = process.modules();
-            Some((modules.retry_at()?, id, modules))
-        });
-        let first = waiting.min_by_key(|(at, ..)| *at);
-        if let Some((_, target, modules)) = first.filter(|(at, ..)| *at <= now) {
-            modules.retry();
-            self.stacks.taking_in.wants(target);
-        }
-        Ok(())
     }
 }
 
@@ -185,12 +150,12 @@ mod tests {
         let mut taking_in = TakingIn::new(1);
         let length = |turn: Turn| turn.until.saturating_sub(work_cpu_ns());
         let mut longest = Vec::new();
-        for id in 0..5 {
+        for id in 0..4 {
             longest.push(length(taking_in.turn(TargetId(id))));
             taking_in.took(TargetId(id), OF_ONE_AT_START_NS, true);
         }
-        assert!(longest[..3].iter().all(|ns| *ns > OF_ONE_AT_START_NS / 2));
-        assert_eq!(longest[3..], [0, 0]);
+        assert!(longest[..2].iter().all(|ns| *ns > OF_ONE_AT_START_NS / 2));
+        assert_eq!(longest[2..], [0, 0]);
     }
 
     /// Check that all together take the part of the limit which is theirs, beside what was saved before, and that processes

@@ -203,7 +203,7 @@ impl Unwinder {
                 let parts = parts.map(|r| in_memory(r.start).max(start)..in_memory(r.end).min(end));
                 parts.filter(|r| r.start < r.end).collect()
             }
-            Err(_) => vec![start..end],
+            Err(_) => std::iter::once(start..end).collect(),
         };
         parts.sort_unstable_by_key(|range| range.start);
         self.replace_code(start..end, parts);

@@ -36,6 +36,7 @@ mod merge;
 mod names;
 mod open;
 pub mod output;
+mod own_limits;
 mod parquet;
 mod progress;
 mod report;
@@ -67,6 +68,9 @@ use wcprof_host::{front, new_silences};
 
 /// Runs the command of the command line.
 pub fn main() -> ExitCode {
+    if let Err(failure) = own_limits::raise() {
+        return ExitCode::from(code_of(Err(failure)));
+    }
     match help::parse(std::env::args_os()) {
         Ok(cli) => {
             let may_hang = cli.command.may_hang();

@@ -15,7 +15,7 @@ use nix::sys::utsname::{UtsName, uname};
 use wcprof_capture::probe::kept_while_recording;
 use wcprof_capture::{
     Arrivals, CpuPolicy, EngineKind, KeepThread, Pulse, Punctuality, Sampler, SamplerLinks,
-    SamplerOptions, SamplingEnd, Stuck, TickBatch, Watcher, become_punctual,
+    SamplerOptions, SamplerRequest, SamplingEnd, Stuck, TickBatch, Watcher, become_punctual,
 };
 use wcprof_host::Target;
 use wcprof_host::apart;
@@ -168,16 +168,9 @@ pub(crate) fn begin<S: TraceSink + Send + 'static>(
     let sampler = sampler(options)?;
     let (pulse, timers) = (sampler.pulse(), sampler.timers());
     let mut watcher = Watcher::new(Arc::clone(&pulse));
-    let header = header(&sampler, options);
-    let sink = sink(&header, setups)?;
     let (requests_tx, requests) = mpsc::channel();
-    let recorder_options = RecorderOptions {
-        header,
-        kernel: sampler.has_kernel_stacks(),
-        module_files: sampler.module_files(),
-        max_cpu_percent: options.sampling.max_cpu,
-        requests: requests_tx,
-    };
+    let recorder_options = recorder_options(&sampler, requests_tx, options);
+    let sink = sink(&recorder_options.header, setups)?;
     let mut recorder = Recorder::new(&options.targets, sink, recorder_options)?;
     let (ending, duration) = (options.ending.clone(), options.duration);
     let ended = options.ending.clone();
@@ -299,6 +292,20 @@ pub(crate) fn named(name: &str) -> thread::Builder {
 fn join<T>(thread: JoinHandle<T>, name: &str) -> anyhow::Result<T> {
     let ended = thread.join();
     ended.map_err(|_| anyhow::anyhow!("the {name} thread panicked; please report this"))
+}
+
+fn recorder_options(
+    sampler: &Sampler,
+    requests: mpsc::Sender<SamplerRequest>,
+    options: &SessionOptions,
+) -> RecorderOptions {
+    RecorderOptions {
+        header: header(sampler, options),
+        kernel: sampler.has_kernel_stacks(),
+        module_files: sampler.module_files(),
+        max_cpu_percent: options.sampling.max_cpu,
+        requests,
+    }
 }
 
 fn sampler(options: &SessionOptions) -> Result<Sampler, Failure> {

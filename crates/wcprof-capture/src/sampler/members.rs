@@ -187,7 +187,7 @@ impl Sampler {
     /// Begins to sample one more process.
     fn join(&mut self, target: Arc<Target>, entry: Entry) {
         let pid = target.pid();
-        let is_room = self.targets.n_alive() < self.targets.max_alive;
+        let is_room = self.targets.n_alive() < self.targets.room.max_alive;
         let next = self.targets.next();
         if !is_room || self.snapshots.add_target(next, pid).is_err() {
             self.outbox.batch.counts.n_left_out += 1;

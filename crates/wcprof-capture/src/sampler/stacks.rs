@@ -579,7 +579,6 @@ mod tests {
             threads: ThreadTable::default(),
             clock: TickClock::new(budget.interval(), 0),
             budget,
-            module_files: 0,
             held: HeldTicks::default(),
             set: SnapshotSet::default(),
             outbox: Outbox::default(),

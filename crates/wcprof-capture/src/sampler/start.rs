@@ -174,7 +174,8 @@ impl Sampler {
         let mut notes = Vec::new();
         let others_join = options.children || options.arrivals.is_some();
         let files = FileBudget::new(targets, others_join, &mut notes)?;
-        members.max_alive = (targets.len() + files.joining).min(MAX_TARGETS);
+        members.room.module_files = files.modules;
+        members.room.max_alive = (targets.len() + files.joining).min(MAX_TARGETS);
         let start = Start {
             targets: &members,
             period_ns: timer_period_ns(options.rate_hz),
@@ -227,7 +228,6 @@ impl Sampler {
             },
             clock: TickClock::new(budget.interval(), 0),
             budget,
-            module_files: files.modules,
             held: HeldTicks::default(),
             set: SnapshotSet::default(),
             outbox: Outbox::default(),

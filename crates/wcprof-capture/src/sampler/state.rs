@@ -58,8 +58,6 @@ pub struct Sampler {
     pub(super) targets: Targets,
     pub(super) threads: ThreadTable,
     pub(super) budget: CpuBudget,
-    /// Files of modules that may be held open.
-    pub(super) module_files: usize,
     pub(super) clock: TickClock,
     pub(super) held: HeldTicks,
     /// The snapshot of this tick.
@@ -106,7 +104,7 @@ impl Sampler {
 
     /// Files of modules that may be held open, for all processes.
     pub fn module_files(&self) -> usize {
-        self.module_files
+        self.targets.room.module_files
     }
 
     /// Remarks on this recording: why a better engine is not used, what is missing.

@@ -55,6 +55,15 @@ pub(super) struct TimerCpus {
     pub(super) cpus: BTreeSet<u32>,
 }
 
+/// What there may be of them.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Room {
+    /// More are not taken in.
+    pub(super) max_alive: usize,
+    /// Files of modules that may be held open for them.
+    pub(super) module_files: usize,
+}
+
 /// Those that have not left.
 #[derive(Debug, Default)]
 pub(super) struct Targets {
@@ -66,8 +75,7 @@ pub(super) struct Targets {
     pub(super) births: Option<Births>,
     /// Opens them; from the first of them on.
     pub(super) opener: Option<Opener>,
-    /// More are not taken in.
-    pub(super) max_alive: usize,
+    pub(super) room: Room,
     /// Processes that another thread finds.
     pub(super) arrivals: Option<Arrivals>,
     /// How the last process left.

@@ -1,6 +1,8 @@
 //! Damaged traces, traces of later versions and files that are none, through what reads traces: a view of
 //! what is whole with a warning, or an error that says what is wrong; never a panic.
 
+use std::process::Command;
+
 use crate::support::{fixture, run, text};
 
 /// The smallest trace of a real program, and one of another program.
@@ -196,4 +198,31 @@ fn other_files() {
 fn other_program() {
     let text = text(&["diff", SMALLEST, OTHER]);
     assert!(text.contains("warning: different programs"), "{text}");
+}
+
+/// Check that a small stack, and little room for addresses, are raised or an error that says what to do, and never a signal:
+/// for root, who may raise what `ulimit` has lowered, and for others, who may not.
+#[test]
+fn small_limits() {
+    let program = env!("CARGO_BIN_EXE_wcprof");
+    let trace = fixture(SMALLEST);
+    for (limit, name) in [("-s 64", "RLIMIT_STACK"), ("-v 100000", "RLIMIT_AS")] {
+        let line = format!("ulimit {limit}; exec \"$0\" report \"$1\"");
+        // Others than root cannot take rights away, and have none.
+        for without_rights in ["", "setpriv --bounding-set=-all "] {
+            let line = format!("{without_rights}sh -c '{line}' \"$0\" \"$1\"");
+            let mut command = Command::new("sh");
+            command.args(["-c", &line, program]).arg(&trace);
+            let output = command.output().expect("sh starts");
+            let said = String::from_utf8_lossy(&output.stderr);
+            match output.status.code() {
+                Some(0) => {}
+                Some(_) if said.starts_with("setpriv:") => {}
+                Some(1) => {
+                    assert!(said.contains(name) && said.contains("ulimit"), "{said}");
+                }
+                other => panic!("{limit}: {other:?}: {said}"),
+            }
+        }
+    }
 }
