@@ -1,7 +1,8 @@
 //! The agent against live processes and a store: which intervals there are, whose, and what they hold.
 
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::Signal;
 use wcprof_testkit::{
@@ -164,6 +165,51 @@ fn check_measures() {
     assert!(series >= 1.0 && samples >= 2.0 && kilobytes > 0.3, "{said}");
     assert!(said.contains("4194 kB, 16000"), "{said}");
     drop(target);
+}
+
+/// Check that of two processes that say that they are one OSD the system's keeps the name, and the profiles of the one of a
+/// user without rights are another series.
+#[test]
+fn one_name_for_two() {
+    if !has_capability() {
+        return skip("agent::one_name_for_two", "needs root for another user");
+    }
+    let named = |uid: u32| {
+        let mut command = Command::new("/bin/sh");
+        // It waits for input.
+        command.args(["-c", "read line", "--id", "987654"]);
+        let child = command.arg0("ceph-osd").uid(uid).stdin(Stdio::piped());
+        child.spawn().expect("sh starts")
+    };
+    let mut both = [named(0), named(65_534)];
+    let pids = both.each_ref().map(Child::id);
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let store = TestStore::start(|| Reply::AsReal);
+    let mut agent = wcprof();
+    agent.args(["agent", "--osd", "987654", "--interval", "1s", "--idle"]);
+    agent.args(["--listen", "none", "--label", "cluster=test", "--store"]);
+    let agent = Said::by(agent.arg(&store.url).arg("--state-dir").arg(folder.path()));
+    agent.line(&format!(
+        "pid {} (uid 65534) says that it is osd.987654",
+        pids[1]
+    ));
+    let mut n_doubtful = 0;
+    let mut all = Vec::new();
+    until(&store, &mut all, |got| {
+        assert_eq!(got.label("daemon"), "osd.987654");
+        n_doubtful += usize::from(got.0.labels.contains_key("doubtful"));
+        n_doubtful == 3
+    });
+    // As many of the other, but for the interval that is being sent.
+    let doubtful = format!("pid {}", pids[1]);
+    let of_doubtful = |got: &&Got| got.0.labels.get("doubtful") == Some(&doubtful);
+    assert_eq!(all.iter().filter(of_doubtful).count(), 3);
+    assert!(all.len() >= 5, "{}", all.len());
+    assert_eq!(agent.end_by(Signal::SIGTERM), Some(0));
+    for child in &mut both {
+        drop(child.stdin.take());
+        child.wait().expect("it ends");
+    }
 }
 
 /// Check that a second agent is refused the state folder of the first one.

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 use wcprof_types::snapshot::{SNAPSHOT_SCHEMA, SNAPSHOT_VERSION, Snapshot, limits};
-use wcprof_types::{redact_args, redact_value};
+use wcprof_types::{redact_args, redact_variable};
 
 /// Text that is no snapshot.
 #[derive(Debug, Error)]
@@ -42,9 +42,13 @@ pub fn from_saved(text: &str) -> Result<Snapshot, SavedError> {
     }
     cut(&mut snapshot);
     let process = &mut snapshot.process;
-    process.cmdline = redact_args(&process.cmdline);
-    for value in process.environ.iter_mut().flat_map(|e| e.values_mut()) {
-        *value = redact_value(value);
+    process.cmdline = redact_args(&process.comm, &process.cmdline);
+    if let Some(environ) = &mut process.environ {
+        let kept = environ.iter().filter_map(|(name, value)| {
+            let value = redact_variable(name, value)?;
+            Some((name.clone(), value))
+        });
+        *environ = kept.collect();
     }
     Ok(snapshot)
 }
@@ -102,7 +106,7 @@ mod tests {
         };
         snapshot.process.threads = vec![thread; 200_000];
         snapshot.process.cmdline = vec!["-device".into(); 100_000];
-        snapshot.process.cmdline[1] = "ä".repeat(1 << 20);
+        snapshot.process.cmdline[0] = "ä".repeat(1 << 20);
         let irqs = vec![Default::default(); 1000];
         let nic = Nic {
             irqs,
@@ -116,7 +120,7 @@ mod tests {
             (1024, 198_976)
         );
         assert_eq!((process.cmdline.len(), process.cmdline_cut), (4096, true));
-        assert_eq!(process.cmdline[1].len(), 16 << 10);
+        assert_eq!(process.cmdline[0].len(), 16 << 10);
         let nics = &snapshot.host.nics;
         assert_eq!((nics.len(), nics[31].irqs.len()), (32, 256));
         let mut long = snapshot.clone();

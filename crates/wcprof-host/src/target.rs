@@ -99,7 +99,7 @@ pub struct Target {
     identity: Identity,
     comm: String,
     title: String,
-    /// Its arguments without secrets, a zero byte after each: many short ones take no more than that.
+    /// Its arguments, secrets among them, a zero byte after each: many short ones take no more than that.
     args: String,
     uid_differs: bool,
 }
@@ -204,7 +204,7 @@ impl Target {
         target.mappings()?;
         let args = read_args(pid);
         target.title = process_title(&target.comm, &args);
-        target.args = redact_args(&args).into_iter().map(|a| a + "\0").collect();
+        target.args = args.into_iter().map(|a| a + "\0").collect();
         target.refuse_32_bit()?;
         Ok(target)
     }
@@ -239,9 +239,14 @@ impl Target {
         &self.title
     }
 
-    /// Its command line when it was opened, arguments apart, without secrets; at most 64 KiB of it. Empty when it
-    /// could not be read.
+    /// Of its command line when it was opened what a trace keeps ([`redact_args`]), arguments apart. Empty when it could
+    /// not be read.
     pub fn cmdline(&self) -> Vec<String> {
+        redact_args(&self.comm, &self.full_cmdline())
+    }
+
+    /// Its command line when it was opened with all secrets, arguments apart; at most 64 KiB of it.
+    pub fn full_cmdline(&self) -> Vec<String> {
         split_args(&self.args)
     }
 
@@ -474,6 +479,7 @@ mod tests {
         assert!(matches!(Target::open(pid), Err(TargetError::Zombie(_))));
         assert_eq!(target.title(), "osd.3");
         assert_eq!(target.cmdline()[3..], ["--id", "3", "--key=***"]);
+        assert_eq!(target.full_cmdline()[5..], ["--key=AQ=="]);
         child.wait().unwrap();
     }
 }

@@ -24,20 +24,11 @@ const MAX_HELD: usize = 128;
 /// Stands for what is beyond a limit.
 const OTHERS: &str = "[others]";
 
-/// What the trace says of a process.
-pub(crate) fn described(target: &Target) -> Process {
-    Process {
-        pid: target.pid(),
-        comm: target.comm().to_owned(),
-        cmdline: target.cmdline(),
-        cgroup: target.cgroup(),
-        birth: target.birth(),
-    }
-}
-
 /// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct Folds {
+    /// Whole command lines are kept, with what they hold of secrets.
+    pub(crate) full_command_lines: bool,
     /// Processes that are kept apart, those that were forgotten not among them.
     n_apart: usize,
     by_name: BTreeMap<String, FoldId>,
@@ -95,6 +86,20 @@ impl Folds {
         self.n_apart = self.n_apart.saturating_sub(n);
     }
 
+    /// What the trace says of a process.
+    pub(crate) fn described(&self, target: &Target) -> Process {
+        Process {
+            pid: target.pid(),
+            comm: target.comm().to_owned(),
+            cmdline: match self.full_command_lines {
+                true => target.full_cmdline(),
+                false => target.cmdline(),
+            },
+            cgroup: target.cgroup(),
+            birth: target.birth(),
+        }
+    }
+
     /// Where a new process belongs; `None` for one of its own.
     pub(crate) fn enter(
         &mut self,
@@ -121,7 +126,7 @@ impl Folds {
                 comm: OTHERS.to_owned(),
                 ..Process::default()
             },
-            false => described(target),
+            false => self.described(target),
         };
         let process = sink.add_process(process)?;
         let id = FoldId(self.list.len());

@@ -4,6 +4,7 @@
 //! unwound stacks and weighted spans of the trace. It may fall behind: the sampler never waits.
 #![forbid(unsafe_code)]
 
+mod clock;
 mod counters;
 mod debug_frames;
 mod exited;

@@ -4,13 +4,12 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use wcprof_capture::{
     LockGlance, SamplerRequest, Since, StackBytes, StackCopy, TargetEnd, TargetId, ThreadTick,
     TickBatch, TickCounts, TimerSample, add_lump_cpu, add_recording_cpu,
 };
-use wcprof_host::clock::{monotonic_ns, own_cpu_ns};
+use wcprof_host::clock::own_cpu_ns;
 use wcprof_host::fds::{needs_proof, unname};
 use wcprof_host::procfs::own_rss;
 use wcprof_host::{Target, work_cpu_ns};
@@ -18,10 +17,11 @@ use wcprof_trace::model::{Header, LockLook, ProcessEnd, Span, StackId, Stats, Th
 use wcprof_trace::{TraceError, TraceSink, TraceWriter};
 use wcprof_types::{FdKind, Sched, StackEnd, StopCause, ThreadState as State, Tid, TimeNs, Wait};
 
+use crate::clock::{Clock, unix_ns_at};
 use crate::counters::CounterIds;
 use crate::exited::ExitedCpu;
 use crate::files::TargetFiles;
-use crate::folds::{Fold, described};
+use crate::folds::Fold;
 use crate::locks::Locks;
 use crate::modules::ModuleProblem;
 use crate::need::Unwinding;
@@ -48,6 +48,8 @@ pub struct RecorderOptions {
     pub module_files: usize,
     /// Most CPU that wcprof may use, percent of one core. A part of it takes in modules.
     pub max_cpu_percent: u32,
+    /// The trace keeps whole command lines, with what they hold of secrets.
+    pub full_command_lines: bool,
     /// Where requests to the sampler go.
     pub requests: Sender<SamplerRequest>,
 }
@@ -106,22 +108,6 @@ pub struct Recorder<S = TraceWriter<File>> {
     totals: Totals,
 }
 
-/// The sampler's clock (`CLOCK_MONOTONIC`, ns) to the trace's.
-#[derive(Debug, Default)]
-pub(crate) struct Clock {
-    /// When the first tick began: the trace's time 0.
-    pub(crate) begin: Option<u64>,
-    last: u64,
-    /// When the trace was written out last.
-    flushed: u64,
-}
-
-impl Clock {
-    pub(crate) fn time(&self, monotonic: u64) -> TimeNs {
-        TimeNs(monotonic.saturating_sub(self.begin.unwrap_or(0)))
-    }
-}
-
 /// What is counted over the whole recording.
 #[derive(Debug, Default)]
 struct Totals {
@@ -144,13 +130,6 @@ fn make_bare(wait: &mut Wait) {
     if needs_proof(wait) {
         unname(wait);
     }
-}
-
-/// A moment of `CLOCK_MONOTONIC` that was a little while ago, in ns since 1970 (UTC).
-fn unix_ns_at(monotonic: u64) -> u64 {
-    let ago = monotonic_ns().saturating_sub(monotonic);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0, |now| (now.as_nanos() as u64).saturating_sub(ago))
 }
 
 impl<S> std::fmt::Debug for Recorder<S> {
@@ -184,6 +163,7 @@ impl<S: TraceSink> Recorder<S> {
             counters: CounterIds::default(),
             totals: Totals::default(),
         };
+        recorder.stacks.shared.folds.full_command_lines = options.full_command_lines;
         for (id, target) in (0..).map(TargetId).zip(targets) {
             recorder.join(id, target)?;
             recorder.take_in(id)?;
@@ -195,14 +175,17 @@ impl<S: TraceSink> Recorder<S> {
     fn join(&mut self, id: TargetId, target: &Arc<Target>) -> Result<(), TraceError> {
         let folds = &mut self.stacks.shared.folds;
         let fold = folds.enter(target, &mut self.writer)?;
-        let known = fold.map(|fold| folds.get(fold));
-        let (process, owns_id) = match &known {
-            Some(fold) => (fold.process, fold.is_single()),
-            None => (self.writer.add_process(described(target))?, true),
+        let (process, owns_id, exited) = match fold.map(|fold| folds.get(fold)) {
+            Some(fold) => (fold.process, fold.is_single(), fold.exited),
+            None => (
+                self.writer.add_process(folds.described(target))?,
+                true,
+                None,
+            ),
         };
         let mut process = ProcessState::new(process, Arc::clone(target));
         (process.fold, process.owns_id) = (fold, owns_id);
-        process.exited.thread = known.and_then(|fold| fold.exited);
+        process.exited.thread = exited;
         process.exited.begin(self.clock.last);
         self.processes.add(id, process);
         self.stacks.taking_in.wants(id);

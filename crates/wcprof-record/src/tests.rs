@@ -58,6 +58,7 @@ fn recorder() -> Recorder<TraceWriter<Vec<u8>>> {
         kernel: false,
         module_files: 1000,
         max_cpu_percent: 20,
+        full_command_lines: false,
         requests: channel().0,
     };
     Recorder::new(&[own()], writer, options).unwrap()

@@ -1,12 +1,13 @@
 //! Tables of traces to ones that do not name their hosts.
 
 use indexmap::IndexSet;
+use wcprof_types::anonymous_args;
 use wcprof_types::snapshot::Snapshot;
 
 use crate::model::Tables;
 
-/// Calls hosts `host1`, `host2` ..., cuts kernel releases to their version and forgets the boots of processes, in
-/// traces that are merged.
+/// Calls hosts `host1`, `host2` ..., cuts kernel releases to their version and forgets the boots of processes, their
+/// arguments and environment, in traces that are merged. The id of a Ceph daemon stays.
 pub fn anonymize(sources: &mut [Tables]) {
     let mut hosts = Hosts::default();
     for tables in sources {
@@ -18,6 +19,7 @@ pub fn anonymize(sources: &mut [Tables]) {
         header.kernel = version(&header.kernel).to_owned();
         for process in &mut tables.processes {
             process.birth.clear();
+            process.cmdline = anonymous_args(&process.comm, &process.cmdline);
         }
         for source in &mut tables.origins.sources {
             source.host = hosts.alias(&source.host);
@@ -76,6 +78,9 @@ fn anonymous_setup(setup: &str, hosts: &mut Hosts) -> String {
     let host = &mut snapshot.host;
     host.name = hosts.alias(&host.name);
     host.kernel = version(&host.kernel).to_owned();
+    let process = &mut snapshot.process;
+    process.cmdline = anonymous_args(&process.comm, &process.cmdline);
+    process.environ = None;
     serde_json::to_string(&snapshot).unwrap_or_else(|_| "{}".to_owned())
 }
 
@@ -105,13 +110,16 @@ mod tests {
         ] {
             assert_eq!(version(kernel), expected, "{kernel}");
         }
-        let setup = r#"{"schema": "s", "host": {"name": "web", "kernel": "6.1.0-9"}}"#;
+        let setup = r#"{"schema": "s", "host": {"name": "web", "kernel": "6.1.0-9"},
+            "process": {"cmdline": ["/usr/bin/qemu-kvm", "-name", "customer"], "environ": {"CEPH_ARGS": "--id customer"}}}"#;
         let setup = anonymous_setup(setup, &mut hosts);
         let snapshot: Snapshot = serde_json::from_str(&setup).unwrap();
         assert_eq!(
             (snapshot.host.name.as_str(), snapshot.host.kernel.as_str()),
             ("host2", "6.1")
         );
+        assert_eq!(snapshot.process.cmdline, ["qemu-kvm"]);
+        assert_eq!(snapshot.process.environ, None);
         assert_eq!(anonymous_setup("?", &mut hosts), "{}");
     }
 }

@@ -29,10 +29,14 @@ pub fn option_value<'a>(args: &'a [String], names: &[&str]) -> Option<&'a str> {
     None
 }
 
+/// Whether a program of this name is QEMU.
+pub(crate) fn is_qemu_program(name: &str) -> bool {
+    name.starts_with("qemu") || name == "kvm"
+}
+
 /// The name of the virtual machine, if the process is QEMU: `-name NAME` or `-name guest=NAME,...`.
 pub fn vm_name(comm: &str, args: &[String]) -> Option<String> {
-    let is_qemu = |name: &str| name.starts_with("qemu") || name == "kvm";
-    if !is_program(comm, args, is_qemu) {
+    if !is_program(comm, args, is_qemu_program) {
         return None;
     }
     let value = option_value(args, &["-name", "--name"])?;
@@ -55,17 +59,24 @@ pub fn osd_id<'a>(comm: &str, args: &'a [String]) -> Option<&'a str> {
         .or_else(|| option_value(args, &["--name", "-n"])?.strip_prefix("osd."))
 }
 
+/// Programs of Ceph's daemons, and what the names of such daemons begin with.
+const CEPH_PROGRAMS: [(&str, &str); 5] = [
+    ("ceph-osd", "osd"),
+    ("ceph-mon", "mon"),
+    ("ceph-mgr", "mgr"),
+    ("ceph-mds", "mds"),
+    ("radosgw", "client"),
+];
+
+/// Whether a program of this name is a daemon of Ceph.
+pub(crate) fn is_ceph_program(name: &str) -> bool {
+    CEPH_PROGRAMS.iter().any(|(program, _)| *program == name)
+}
+
 /// The name of a daemon of Ceph as its commands show it: `osd.3`, `mon.a`, `rgw.x`.
 pub fn ceph_daemon(comm: &str, args: &[String]) -> Option<String> {
-    const PROGRAMS: [(&str, &str); 5] = [
-        ("ceph-osd", "osd"),
-        ("ceph-mon", "mon"),
-        ("ceph-mgr", "mgr"),
-        ("ceph-mds", "mds"),
-        ("radosgw", "client"),
-    ];
     let is = |(program, _): &&(&str, &str)| is_program(comm, args, |name| name == *program);
-    let (_, kind) = PROGRAMS.iter().find(is)?;
+    let (_, kind) = CEPH_PROGRAMS.iter().find(is)?;
     let name = option_value(args, &["--name", "-n"]);
     let id = option_value(args, &["--id", "-i"]);
     name.map(str::to_owned)

@@ -1,184 +1,192 @@
-//! Command lines and environment variables to ones without secrets: what wcprof stores and
-//! prints of them has gone through here first.
+//! Command lines and environment variables to what wcprof keeps of them: a trace is sent to others, so only arguments
+//! that a check, a label or a title needs keep their values; of all other options the name is kept, of all other
+//! arguments nothing.
 //!
-//! Replaced by `***`: values of options that are named like a key, secret, password, token or
-//! credential (`key=`, `--password VALUE`, `"password-secret":"..."`), `data` of QEMU's secret
-//! objects, `string` of QEMU's `-fw_cfg`, users of Ceph (`rbd:...:id=`, `user=` of the rbd driver) and
-//! what stands before the `@` of a URL. A secret in an option with a harmless name is not found.
+//! | Program | Kept with their values |
+//! |---|---|
+//! | QEMU | what says how disks, network devices and processors are served ([`qemu`]) |
+//! | Ceph's daemons | who they are: `--id`, `--name`, `--cluster`, `--fsid`, `--conf`, `--osd-data` |
+//! | all | Ceph's options of [`CEPH_OPTIONS`], as in `--ms-client-mode=secure` |
+//! | `perf` | how it was asked to record: `-F`, `-e`, `--call-graph` and others |
+//!
+//! The name of the program and a title that a process gave itself (`postgres: checkpointer`) are kept, too.
 
-use std::sync::LazyLock;
+mod qemu;
+mod words;
 
-use regex::Regex;
+pub use words::REDACTED;
+use words::{is_name, option_name};
 
-/// What stands in place of a secret.
-pub const REDACTED: &str = "***";
+use crate::command_line::{is_ceph_program, is_qemu_program, program_name, rewritten_title};
 
-/// The arguments without secrets.
-pub fn redact_args(args: &[String]) -> Vec<String> {
-    let mut out = Vec::with_capacity(args.len());
-    let mut before = "";
-    for arg in args {
-        let flag = before.strip_prefix("--").filter(|f| !f.contains('='));
-        // `--key VALUE`; a flag that takes no value is followed by the next option.
-        if flag.is_some_and(is_secret) && !arg.starts_with("--") {
-            out.push(REDACTED.to_owned());
-        } else {
-            out.push(redact(arg, before == "-append", before == "-fw_cfg"));
-        }
-        before = arg;
+/// Options of Ceph that checks or labels use, by name or beginning, spelled with `_`. None holds a secret.
+pub const CEPH_OPTIONS: [&str; 13] = [
+    "fsid",
+    "ms_",
+    "rbd_cache",
+    "osd_op_num_",
+    "osd_memory_target",
+    "rgw_thread_pool_size",
+    "bluestore_cache_size",
+    "bdev_aio",
+    "bdev_ioring",
+    "bluestore_prefer_deferred_size",
+    "osd_objectstore",
+    "librados_thread_count",
+    "auth_client_required",
+];
+
+/// Who a daemon of Ceph is, and where its files are.
+const CEPH_IDENTITY: [&str; 10] = [
+    "--id",
+    "-i",
+    "--name",
+    "-n",
+    "--cluster",
+    "--fsid",
+    "--conf",
+    "-c",
+    "--osd-data",
+    "--mon-data",
+];
+
+/// How `perf record` was asked to record.
+const PERF_OPTIONS: [&str; 12] = [
+    "-F",
+    "--freq",
+    "-c",
+    "--count",
+    "-e",
+    "--event",
+    "-p",
+    "--pid",
+    "-t",
+    "--tid",
+    "--call-graph",
+    "--user-callchains",
+];
+
+/// Environment variables that are kept. No other one gets into a trace.
+const ENVIRON: [&str; 15] = [
+    "LD_PRELOAD",
+    "LD_LIBRARY_PATH",
+    "LD_BIND_NOW",
+    "GLIBC_TUNABLES",
+    "MALLOC_ARENA_MAX",
+    "MALLOC_CONF",
+    "MALLOC_TRIM_THRESHOLD_",
+    "MALLOC_MMAP_THRESHOLD_",
+    "TCMALLOC_MAX_TOTAL_THREAD_CACHE_BYTES",
+    "TCMALLOC_RELEASE_RATE",
+    "OPENSSL_ia32cap",
+    "OPENSSL_CONF",
+    "CEPH_ARGS",
+    "CEPH_CONF",
+    "POD_MEMORY_LIMIT",
+];
+
+/// What is kept of the arguments of a process with this name (`comm`): as many as there were. What was redacted before
+/// stays as it is.
+pub fn redact_args(comm: &str, args: &[String]) -> Vec<String> {
+    let Some((program, others)) = args.split_first() else {
+        return Vec::new();
+    };
+    if rewritten_title(args).is_some() {
+        let blank = others.iter().map(|_| String::new());
+        return std::iter::once(title(program)).chain(blank).collect();
     }
-    out
+    let name = program_name(args).unwrap_or_default();
+    let mut kept = vec![program.clone()];
+    if is_qemu_program(comm) || is_qemu_program(name) {
+        qemu::redact(others, &mut kept);
+    } else if is_ceph_program(comm) || is_ceph_program(name) {
+        options(others, &CEPH_IDENTITY, &mut kept);
+    } else if comm == "perf" || name == "perf" {
+        // `perf record`.
+        let is_command = |word: &&String| is_name(word);
+        let command = others.first().filter(is_command);
+        kept.extend(command.cloned());
+        options(
+            &others[usize::from(command.is_some())..],
+            &PERF_OPTIONS,
+            &mut kept,
+        );
+    } else {
+        options(others, &[], &mut kept);
+    }
+    kept
 }
 
-/// The value of an environment variable without secrets; words are separated by spaces, as in
-/// `CEPH_ARGS`.
-pub fn redact_value(value: &str) -> String {
-    let words: Vec<String> = value.split(' ').map(str::to_owned).collect();
-    redact_args(&words).join(" ")
+/// What is kept of an environment variable; `None` of one that is not kept at all.
+pub fn redact_variable(name: &str, value: &str) -> Option<String> {
+    if !ENVIRON.contains(&name) {
+        return None;
+    }
+    if name != "CEPH_ARGS" {
+        return Some(value.to_owned());
+    }
+    let words: Vec<String> = value.split_whitespace().map(str::to_owned).collect();
+    let mut kept = Vec::new();
+    options(&words, &CEPH_IDENTITY, &mut kept);
+    Some(kept.join(" "))
 }
 
-/// Whether an option of this name has a secret as its value.
-fn is_secret(name: &str) -> bool {
-    let name = name.to_ascii_lowercase().replace('-', "_");
-    let last = name.rsplit('.').next().unwrap_or(&name);
-    SECRET.is_match(last) && !HARMLESS.is_match(last)
+/// The arguments that say which daemon of Ceph a process is, and nothing else but its program.
+pub fn anonymous_args(comm: &str, args: &[String]) -> Vec<String> {
+    let Some(program) = program_name(args) else {
+        return Vec::new();
+    };
+    let mut kept = vec![program.to_owned()];
+    if let Some(id) = crate::osd_id(comm, args) {
+        kept.extend(["--id".to_owned(), id.to_owned()]);
+    }
+    kept
 }
 
-/// Names of options with a secret, and names like these of options without.
-static SECRET: LazyLock<Regex> = LazyLock::new(|| {
-    regex("secret|passw|passphrase|token|credential|apikey|(?:^|_)(?:key|pass|pwd)$")
-});
-static HARMLESS: LazyLock<Regex> =
-    LazyLock::new(|| regex("(?:_file|_path|_dir|keyring|_len|_size)$"));
-/// `name=`, or `name": "` of JSON.
-static KEY: LazyLock<Regex> = LazyLock::new(|| regex(r#"([A-Za-z0-9_.-]+)(?:=|"\s*:\s*")"#));
-/// A character of a value, or an escaped one. QEMU writes a comma inside a value as two.
-static PIECE: LazyLock<Regex> = LazyLock::new(|| regex(r"(?s)\\.?|,,|."));
-/// What stands before the host of a URL.
-static USER: LazyLock<Regex> = LazyLock::new(|| regex(r#"://[^/,"? ]*@"#));
-
-fn regex(pattern: &str) -> Regex {
-    Regex::new(pattern).expect("the pattern is a constant")
+/// Whether the value of an option is kept, given its name with its dashes.
+fn keeps_value(name: &str, also: &[&str]) -> bool {
+    let of_ceph = || {
+        let name = name.strip_prefix("--")?.replace('-', "_");
+        Some(CEPH_OPTIONS.iter().any(|option| name.starts_with(option)))
+    };
+    also.contains(&name.replace('_', "-").as_str()) || of_ceph().unwrap_or(false)
 }
 
-fn redact(arg: &str, words: bool, firmware: bool) -> String {
-    let is_rbd = arg.contains("rbd");
-    let has_secret_object = arg.contains("secret");
-    let arg = USER.replace_all(arg, format!("://{REDACTED}@"));
-    let mut out = String::with_capacity(arg.len());
-    let mut rest: &str = &arg;
-    while let Some(key) = KEY.captures(rest) {
-        let (name, before) = (&key[1], &rest[..key.get_match().start()]);
-        let (head, value) = rest.split_at(key.get_match().end());
-        let is_quoted = head.ends_with('"');
-        let ends = |piece: &str| match piece {
-            "\"" => is_quoted,
-            "," => !is_quoted,
-            ":" => !is_quoted && is_rbd,
-            " " => !is_quoted && words,
-            _ => false,
+/// Arguments of a program that has its options as `-x VALUE`, `--xy VALUE` and `--xy=VALUE`; the values of those in
+/// `also` and of [`CEPH_OPTIONS`] are kept.
+fn options(args: &[String], also: &[&str], kept: &mut Vec<String>) {
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let (name, value) = match arg.split_once('=') {
+            Some((name, value)) if name.starts_with("--") => (name, Some(value)),
+            _ => (arg.as_str(), None),
         };
-        out.push_str(head);
-        rest = value;
-        if is_secret(name)
-            || (has_secret_object && name == "data")
-            || (firmware && name == "string")
-            || (is_rbd && name == "id" && before.ends_with(':'))
-            || (is_rbd && matches!(name, "user" | "file.user"))
-        {
-            out.push_str(REDACTED);
-            let end = PIECE.find_iter(value).find(|piece| ends(piece.as_str()));
-            rest = end.map_or("", |end| &value[end.start()..]);
+        match (keeps_value(name, also), value) {
+            (true, Some(_)) => kept.push(arg.clone()),
+            (true, None) => {
+                kept.push(arg.clone());
+                kept.extend(args.next().cloned());
+            }
+            (false, _) => kept.push(option_name(arg)),
         }
     }
-    out + rest
+}
+
+/// What is kept of a command line that is one argument. `PROGRAM: TEXT` is a title, made to be seen; anything else may
+/// be the arguments that the program joined.
+fn title(text: &str) -> String {
+    let is_title = text
+        .split_once(": ")
+        .is_some_and(|(program, _)| !program.contains([' ', '=']));
+    let words = text.split(' ').enumerate().map(|(at, word)| {
+        let is_kept = at == 0 || word.is_empty() || is_title && !word.contains(['=', '@']);
+        match is_kept && !word.starts_with('-') {
+            true => word.to_owned(),
+            false => option_name(word),
+        }
+    });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn one(arg: &str) -> String {
-        redact_args(&[arg.to_owned()]).remove(0)
-    }
-
-    fn all(args: &[&str]) -> Vec<String> {
-        let args: Vec<String> = args.iter().map(|&a| a.to_owned()).collect();
-        redact_args(&args)
-    }
-
-    /// Check QEMU's rbd drive: key and user go, what advice needs stays.
-    #[test]
-    fn rbd_drive() {
-        assert_eq!(
-            one(
-                "file=rbd:vms/disk:id=libvirt:key=AQBz7+/w==:auth_supported=cephx\\;none:mon_host=a\\:3300:rbd_cache=true,format=raw,if=none,id=drive0,cache=none"
-            ),
-            "file=rbd:vms/disk:id=***:key=***:auth_supported=cephx\\;none:mon_host=a\\:3300:rbd_cache=true,format=raw,if=none,id=drive0,cache=none"
-        );
-        assert_eq!(
-            one("driver=rbd,pool=p,image=i,user=eve,key-secret=s0,cache.direct=on"),
-            "driver=rbd,pool=p,image=i,user=***,key-secret=***,cache.direct=on"
-        );
-    }
-
-    /// Check JSON: strings with escaped quotes go whole.
-    #[test]
-    fn json() {
-        assert_eq!(
-            one(
-                r#"{"driver":"rbd","pool":"p","user":"eve","key-secret": "a\"b","node-name":"n","cache":{"direct":true}}"#
-            ),
-            r#"{"driver":"rbd","pool":"p","user":"***","key-secret": "***","node-name":"n","cache":{"direct":true}}"#
-        );
-        assert_eq!(
-            one(r#"{"qom-type":"secret","id":"m","format":"base64","data":"c2VjcmV0"}"#),
-            r#"{"qom-type":"secret","id":"m","format":"base64","data":"***"}"#
-        );
-    }
-
-    /// Check options apart from their values, and doubled commas inside a value.
-    #[test]
-    fn options() {
-        assert_eq!(
-            all(&["ceph", "--key", "AQ==", "--keyring", "/etc/k", "--id", "x"]),
-            ["ceph", "--key", "***", "--keyring", "/etc/k", "--id", "x"]
-        );
-        assert_eq!(all(&["--secret", "--next"]), ["--secret", "--next"]);
-        assert_eq!(
-            one("secret,id=s,data=a,,b,format=raw"),
-            "secret,id=s,data=***,format=raw"
-        );
-        assert_eq!(one("--admin-password=a b:c"), "--admin-password=***");
-        assert_eq!(
-            all(&["-append", "quiet password=x root=/dev/vda"]),
-            ["-append", "quiet password=*** root=/dev/vda"]
-        );
-        assert_eq!(
-            all(&["-fw_cfg", "name=opt/ign,string=secretly"]),
-            ["-fw_cfg", "name=opt/ign,string=***"]
-        );
-        assert_eq!(
-            one("https://me:pw@host/x?token=1"),
-            "https://***@host/x?token=***"
-        );
-        assert_eq!(redact_value("--id a --key AQ=="), "--id a --key ***");
-    }
-
-    /// Check that harmless options and odd text stay as they are.
-    #[test]
-    fn harmless() {
-        for text in [
-            "virtio-blk-pci,bus=pci.0,drive=d,id=virtio-disk0,bootindex=1",
-            "guest=vm1,debug-threads=on",
-            "secret,id=masterKey0,format=raw,file=/var/lib/libvirt/master-key.aes",
-            "--osd-op-num-shards=8",
-            "",
-            "=",
-            "ä=ö\"::\"",
-            "keyring=/etc/ceph/k",
-        ] {
-            assert_eq!(one(text), text);
-        }
-    }
-}
+mod tests;

@@ -107,6 +107,11 @@ pub(crate) struct AttachArgs {
     /// Record no kernel stacks
     #[arg(long, conflicts_with = "kernel", hide_short_help = true)]
     pub(crate) no_kernel: bool,
+    /// Keep whole command lines in the trace, passwords and keys in them included
+    ///
+    /// Without it a trace holds only arguments that checks, labels and titles need, and of other options the names.
+    #[arg(long, hide_short_help = true)]
+    pub(crate) full_command_lines: bool,
     /// Save no function names: read no debug file, ask no server
     #[arg(long)]
     pub(crate) raw: bool,
@@ -438,8 +443,10 @@ pub(crate) struct MergeArgs {
     /// How the times of the recordings are aligned
     #[arg(long, value_enum, default_value_t = AlignArg::Auto)]
     pub(crate) align: AlignArg,
-    /// Call hosts host1, host2, ... and cut kernel releases to their version, for a trace that others will see;
-    /// paths, arguments and functions keep their names. Works on a single trace, too
+    /// For a trace that others will see: call hosts host1, host2, ..., cut kernel releases to their version and drop
+    /// arguments and environment of processes (of a Ceph daemon its id stays)
+    ///
+    /// Paths and functions keep their names. Findings on settings of command lines are lost. Works on a single trace, too.
     #[arg(long)]
     pub(crate) anonymous: bool,
 }

@@ -54,6 +54,7 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
             true => Some(false),
             false => args.kernel.then_some(true),
         },
+        full_command_lines: args.full_command_lines,
         trace: path,
         ending: Ending::default(),
     };

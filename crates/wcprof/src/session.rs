@@ -59,6 +59,8 @@ pub(crate) struct SessionOptions {
     pub(crate) sampling: SamplingArgs,
     /// Kernel stacks, too; `None`: where they are cheap.
     pub(crate) kernel: Option<bool>,
+    /// The trace keeps whole command lines.
+    pub(crate) full_command_lines: bool,
     /// Also what the names of numbered traces are made from.
     pub(crate) trace: PathBuf,
     /// Ends the recording, and is told when it has ended.
@@ -152,6 +154,14 @@ pub(crate) struct Finished<S> {
     pub(crate) remark: Option<String>,
 }
 
+/// How the first of these processes are set up, as JSON.
+fn setups(targets: &[Arc<Target>]) -> Vec<String> {
+    let targets = targets.iter().take(MAX_SETUPS);
+    targets
+        .filter_map(|target| settings::setup_of(target.pid()))
+        .collect()
+}
+
 /// Begins to record. `sink` makes what the recording goes into, given how the processes are set up, as
 /// JSON; `after_batch` is called with the time of each batch, ns.
 pub(crate) fn begin<S: TraceSink + Send + 'static>(
@@ -161,9 +171,7 @@ pub(crate) fn begin<S: TraceSink + Send + 'static>(
     mut after_batch: impl FnMut(&mut Recorder<S>, u64) -> Result<(), TraceError> + Send + 'static,
 ) -> Result<Running<S>, Failure> {
     // Before sampling begins: the kernel walks page tables for it.
-    let targets = options.targets.iter().take(MAX_SETUPS);
-    let setups = targets.filter_map(|target| settings::setup_of(target.pid()));
-    let setups: Vec<String> = setups.collect();
+    let setups = setups(&options.targets);
     let daemons = Daemons::find(&options.targets, options.sampling.ceph);
     let sampler = sampler(options)?;
     let (pulse, timers) = (sampler.pulse(), sampler.timers());
@@ -304,6 +312,7 @@ fn recorder_options(
         kernel: sampler.has_kernel_stacks(),
         module_files: sampler.module_files(),
         max_cpu_percent: options.sampling.max_cpu,
+        full_command_lines: options.full_command_lines,
         requests,
     }
 }

@@ -57,6 +57,7 @@ pub(crate) fn of_processes(pids: &[Pid], args: &CheckArgs) -> Result<Health, Fai
         duration: Some(DURATION),
         sampling: defaults(),
         kernel: Some(false),
+        full_command_lines: false,
         trace: trace.clone(),
         ending: ending.clone(),
     };

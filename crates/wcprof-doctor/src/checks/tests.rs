@@ -2,6 +2,7 @@
 //! known. Whole hosts are tested in `crates/wcprof/tests/doctor.rs`.
 
 use wcprof_types::cgroup::Cgroup;
+use wcprof_types::redact_args;
 use wcprof_types::snapshot::{Library, NumaMemory, NumaNode, Snapshot, ThreadSetup};
 
 use crate::{Observed, Report};
@@ -263,4 +264,120 @@ fn extreme_figures() {
         ..ThreadSetup::default()
     }];
     diagnose(&s);
+}
+
+/// Check that what a trace keeps of a command line gives the report that the whole command line gives, whatever its
+/// program and notation.
+#[test]
+fn redacted_command_lines() {
+    let cases: [&[&str]; 9] = [
+        &[
+            "/usr/bin/qemu-system-x86_64",
+            "-name",
+            "guest=vm1,debug-threads=on",
+            "-accel",
+            "tcg,thread=multi",
+            "-smp",
+            "4",
+            "-smbios",
+            "type=11,value=io.systemd.credential:root=x",
+            "-drive",
+            "file=rbd:p/i:id=a:key=AQ==:conf=/etc/ceph/c.conf:rbd_cache=true,format=raw,if=virtio,cache=writeback",
+        ],
+        &[
+            "qemu-kvm",
+            "-machine",
+            "q35,accel=kvm",
+            "-cpu",
+            "qemu64,+x",
+            "-device",
+            "e1000,netdev=n0",
+            "-netdev",
+            "user,id=n0",
+        ],
+        &[
+            "qemu-system-x86_64",
+            "-enable-kvm",
+            "-object",
+            r#"{"qom-type":"iothread","id":"io1"}"#,
+            "-object",
+            r#"{"qom-type":"secret","id":"s","data":"c2VjcmV0"}"#,
+            "-blockdev",
+            r#"{"driver":"rbd","pool":"p","image":"d","server":[{"host":"a"}],"user":"u","key-secret":"s","node-name":"s1","cache":{"direct":false}}"#,
+            "-blockdev",
+            r#"{"node-name":"f1","driver":"raw","file":"s1"}"#,
+            "-device",
+            r#"{"driver":"virtio-blk-pci","iothread":"io1","drive":"f1","id":"disk0"}"#,
+        ],
+        &[
+            "qemu-system-x86_64",
+            "-device",
+            "lsi53c895a,id=s0",
+            "-drive",
+            "file=/a,,b.img,if=none,id=d,aio=threads",
+            "-device",
+            "scsi-hd,bus=s0.0,drive=d",
+        ],
+        &[
+            "qemu-system-x86_64",
+            "-hda",
+            "/a,b.img",
+            "-cdrom",
+            "x.iso",
+            "--nographic",
+        ],
+        &[
+            "qemu-system-x86_64",
+            "-drive",
+            "file.driver=host_device,file.filename=/dev/x,file.cache.direct=on,if=ide",
+        ],
+        &[
+            "ceph-osd",
+            "-f",
+            "--id",
+            "3",
+            "--key",
+            "AQ==",
+            "--ms-cluster-mode=secure",
+            "--ms_service_mode",
+            "secure crc",
+            "--osd-op-num-shards",
+            "1",
+        ],
+        &[
+            "radosgw",
+            "-n",
+            "client.rgw.a",
+            "--ms-client-mode=crc secure",
+            "--rgw-crypt-key=x",
+        ],
+        &["fio", "--ms-client-mode=secure", "--password=x"],
+    ];
+    let (mut n_findings, mut n_redacted) = (0, 0);
+    for args in cases {
+        let mut snapshot = snapshot(args);
+        snapshot.process.libraries = Some(vec![Library {
+            path: "/usr/lib/librados.so.2".into(),
+            ..Library::default()
+        }]);
+        let whole = diagnose(&snapshot);
+        snapshot.process.cmdline = redact_args("", &snapshot.process.cmdline);
+        let kept = diagnose(&snapshot);
+        n_redacted += usize::from(snapshot.process.cmdline != args);
+        assert_eq!(
+            format!("{:?}", kept.findings),
+            format!("{:?}", whole.findings),
+            "{args:?}"
+        );
+        assert_eq!(
+            format!("{:?}", kept.unknown),
+            format!("{:?}", whole.unknown),
+            "{args:?}"
+        );
+        n_findings += kept.findings.len();
+    }
+    assert!(
+        n_redacted >= 6 && n_findings >= 12,
+        "{n_redacted} {n_findings}"
+    );
 }

@@ -7,31 +7,13 @@
 use std::collections::BTreeMap;
 
 use wcprof_types::snapshot::{CephSetup, ProcessSetup};
-use wcprof_types::{Pid, option_value, redact_value};
+use wcprof_types::{CEPH_OPTIONS, Pid, option_value};
 
 use super::tree::{Absent, Tree};
 use crate::deadline::{Awaited, with_deadline};
 use crate::open::NoFile;
 
 const MAX_CONF: usize = 1 << 20;
-/// Options that checks or labels use, by name or beginning.
-const OPTIONS: [&str; 14] = [
-    "fsid",
-    "ms_",
-    "rbd_cache",
-    "osd_op_num_",
-    "osd_memory_target",
-    "rgw_thread_pool_size",
-    "rgw_frontends",
-    "bluestore_cache_size",
-    "bdev_aio",
-    "bdev_ioring",
-    "bluestore_prefer_deferred_size",
-    "osd_objectstore",
-    "librados_thread_count",
-    "auth_client_required",
-];
-
 /// Who a Ceph process is: `osd.3`, `client.admin`.
 struct Name<'a> {
     kind: &'static str,
@@ -148,8 +130,8 @@ fn options(text: &str, name: &Name<'_>) -> BTreeMap<String, String> {
             let words = key.split([' ', '_', '-', '\t']).filter(|w| !w.is_empty());
             let key = words.collect::<Vec<_>>().join("_");
             let overrides = found.get(&key).is_none_or(|(other, _)| *other <= rank);
-            if overrides && OPTIONS.iter().any(|o| key.starts_with(o)) {
-                let value = redact_value(value.trim().trim_matches('"'));
+            if overrides && CEPH_OPTIONS.iter().any(|o| key.starts_with(o)) {
+                let value = value.trim().trim_matches('"').to_owned();
                 found.insert(key, (rank, value));
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use wcprof_types::snapshot::{ProcessSetup, ThreadSetup, limits};
-use wcprof_types::{Pid, Tid, redact_args, redact_value};
+use wcprof_types::{Pid, Tid, redact_args, redact_variable};
 
 use super::accounts::stat_field;
 use super::cgroup::Groups;
@@ -36,26 +36,6 @@ const STATUS: [&str; 16] = [
     "NSpid",
 ];
 
-/// Environment variables that are kept, whole or by their beginning. No other one gets into a
-/// trace.
-const ENVIRON: [&str; 15] = [
-    "LD_PRELOAD",
-    "LD_LIBRARY_PATH",
-    "LD_BIND_NOW",
-    "GLIBC_TUNABLES",
-    "MALLOC_ARENA_MAX",
-    "MALLOC_CONF",
-    "MALLOC_TRIM_THRESHOLD_",
-    "MALLOC_MMAP_THRESHOLD_",
-    "TCMALLOC_MAX_TOTAL_THREAD_CACHE_BYTES",
-    "TCMALLOC_RELEASE_RATE",
-    "OPENSSL_ia32cap",
-    "OPENSSL_CONF",
-    "CEPH_ARGS",
-    "CEPH_CONF",
-    "POD_MEMORY_LIMIT",
-];
-
 pub(super) fn read(tree: &Tree, pid: Pid, walk: Walk) -> ProcessSetup {
     let mut setup = ProcessSetup {
         pid,
@@ -66,7 +46,7 @@ pub(super) fn read(tree: &Tree, pid: Pid, walk: Walk) -> ProcessSetup {
     let pid = tree.live_task(pid);
     let dir = format!("/proc/{pid}");
     let raw_args = cmdline(tree, pid, &mut setup);
-    setup.cmdline = redact_args(&raw_args);
+    setup.cmdline = redact_args(&setup.comm, &raw_args);
     setup.environ = environ(tree, pid);
     if let Some(status) = tree.long_text(&format!("{dir}/status"), 1 << 16, Absent::Noted) {
         let kept = fields(&status).filter(|(key, _)| STATUS.contains(key));
@@ -111,14 +91,11 @@ pub(super) fn environ(tree: &Tree, pid: Pid) -> Option<BTreeMap<String, String>>
     let (bytes, _) = tree.parse_locked(pid, "environ", Absent::Noted, first)?;
     let text = String::from_utf8_lossy(&bytes);
     let pairs = text.split('\0').filter_map(|pair| pair.split_once('='));
-    let kept = pairs.filter(|(name, _)| ENVIRON.contains(name));
-    Some(
-        kept.map(|(name, value)| {
-            let end = value.floor_char_boundary(limits::ARG);
-            (name.to_owned(), redact_value(&value[..end]))
-        })
-        .collect(),
-    )
+    let kept = pairs.filter_map(|(name, value)| {
+        let end = value.floor_char_boundary(limits::ARG);
+        Some((name.to_owned(), redact_variable(name, &value[..end])?))
+    });
+    Some(kept.collect())
 }
 
 fn threads(tree: &Tree, dir: &str, groups: &mut Groups<'_>, setup: &mut ProcessSetup) {

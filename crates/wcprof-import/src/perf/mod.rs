@@ -19,7 +19,7 @@ use std::io::{BufReader, Read, Seek, SeekFrom};
 use linux_perf_data::linux_perf_event_reader::{CpuMode, EventRecord, Mmap2FileId, RawEventRecord};
 use linux_perf_data::{PerfFile, PerfFileReader, PerfFileRecord};
 use wcprof_trace::model::Trace;
-use wcprof_types::BuildId;
+use wcprof_types::{BuildId, redact_args};
 
 use crate::builder::Builder;
 use crate::error::{ImportError, Result};
@@ -139,7 +139,9 @@ fn describe(builder: &mut Builder, file: &PerfFile) {
     }
     let events = file.event_attributes().iter().filter_map(|e| e.name());
     let events: Vec<&str> = events.take(8).collect();
-    let command: Vec<&str> = file.cmdline().ok().flatten().unwrap_or_default();
-    let command: String = command.join(" ").chars().take(200).collect();
+    let command = file.cmdline().ok().flatten().unwrap_or_default();
+    let command: Vec<String> = command.into_iter().map(str::to_owned).collect();
+    let command = redact_args("perf", &command).join(" ");
+    let command: String = command.chars().take(200).collect();
     builder.note(format!("events: {}; command: {command}", events.join(", ")));
 }

@@ -10,6 +10,7 @@ mod config;
 mod control;
 mod figures;
 mod finder;
+mod identity;
 mod intervals;
 mod log;
 mod metrics;

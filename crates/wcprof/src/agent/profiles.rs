@@ -1,7 +1,7 @@
 //! What the ring holds of an interval to requests of a store, on a thread that neither samples nor records.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -22,8 +22,9 @@ use wcprof_trace::model::{Process, Tables};
 use wcprof_types::{Pid, ceph_daemon};
 
 use super::figures::{Figures, Measured};
+use super::identity::{Claim, Names, doubtful_label};
 use super::intervals::{Interval, MIN_NS};
-use super::log::{self, Level};
+use super::log::{self, Level, Sparing};
 use super::plan::Plan;
 use super::pushing::Destination;
 use crate::failure::Failure;
@@ -46,6 +47,8 @@ pub(super) struct Profiles<'a> {
     figures: &'a Figures,
     names: LiveNames,
     ceph: Looked,
+    claimed: Names,
+    doubts: Sparing,
 }
 
 impl<'a> Profiles<'a> {
@@ -62,6 +65,8 @@ impl<'a> Profiles<'a> {
             figures,
             names: LiveNames::new(Detail::Frames, longest_pause(plan.args.sampling.max_cpu)),
             ceph: Looked::default(),
+            claimed: Names::default(),
+            doubts: Sparing::default(),
         }
     }
 
@@ -127,6 +132,32 @@ impl<'a> Profiles<'a> {
         Ok(())
     }
 
+    /// Processes that are perhaps not what they say they are.
+    fn doubtful(&mut self, tables: &Tables, profile: &Profile) -> HashSet<usize> {
+        let (mut claims, mut places) = (Vec::new(), Vec::new());
+        let processes = tables.processes.iter().zip(&profile.processes);
+        // One that has ended has no rival any more.
+        let living = processes
+            .enumerate()
+            .filter(|(_, (_, shown))| shown.ended.is_none());
+        for (at, (process, shown)) in living {
+            let fsid = match shown.fsid.is_empty() {
+                true => self.ceph.of(process).fsid,
+                false => Some(shown.fsid.clone()),
+            };
+            if let Some(claim) = Claim::of(process, fsid.as_deref()) {
+                claims.push(claim);
+                places.push(at);
+            }
+        }
+        let (doubtful, remarks) = self.claimed.doubtful(&claims);
+        for remark in remarks {
+            log::sparingly(&mut self.doubts, Level::Warning, &remark);
+        }
+        let doubtful = places.into_iter().zip(doubtful);
+        doubtful.filter_map(|(at, is)| is.then_some(at)).collect()
+    }
+
     /// Those of each process.
     fn profiles(&mut self, profile: &Profile, tables: &Tables) -> Vec<PushedProfile> {
         let of_processes = StoreProfiles::new(profile, self.plan.idle);
@@ -138,11 +169,18 @@ impl<'a> Profiles<'a> {
         let end_ns = profile.header.started_unix_ns + profile.time.end.0;
         let mut all = Vec::new();
         self.ceph.keep(&tables.processes);
+        let doubtful = self.doubtful(tables, profile);
         let processes = tables.processes.iter().zip(&profile.processes);
         for (at, (process, shown)) in processes.enumerate() {
             let CephFacts { version, fsid } = self.ceph.of(process);
             let looked_up = [("version", version), ("fsid", fsid)];
-            let labels = labels(process, shown, &looked_up, &self.plan.args.store.label);
+            let mut labels = labels(process, shown, &looked_up, &self.plan.args.store.label);
+            let mut name = shown.title.clone();
+            if doubtful.contains(&at) {
+                labels = merged(&labels, vec![doubtful_label(process.pid)]);
+                // Its profiles say nothing of the age of the other's.
+                name = format!("{name} (pid {})", process.pid);
+            }
             let (n_before, mut n_folded) = (all.len(), 0);
             let made = match kind {
                 // It shows no labels of samples.
@@ -175,7 +213,7 @@ impl<'a> Profiles<'a> {
             figures.n_folded += n_folded;
             if all.len() > n_before {
                 figures.n_profiles += (all.len() - n_before) as u64;
-                figures.target(&shown.title).last_ns = end_ns;
+                figures.target(&name).last_ns = end_ns;
             }
         }
         all

@@ -59,6 +59,7 @@ pub(super) fn run(
         sampling: plan.args.sampling.clone(),
         // What a store shows are user stacks.
         kernel: Some(false),
+        full_command_lines: false,
         trace: plan.state_dir.join("agent.wct"),
         ending: control.begin_recording(),
     };

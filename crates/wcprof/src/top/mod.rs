@@ -121,6 +121,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
         duration: None,
         sampling: args.sampling.clone(),
         kernel: Some(false),
+        full_command_lines: false,
         trace: base,
         ending: Ending::default(),
     };

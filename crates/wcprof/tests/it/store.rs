@@ -124,12 +124,17 @@ fn sum(agents: &[Agent], of: fn(&PushFigures) -> &AtomicU64) -> usize {
 fn two_agents(url: &str, made: &StoreProfile) -> [Agent; 2] {
     ["one", "two"].map(|name| {
         let agent = Agent::start(url, StoreKind::Pyroscope);
-        for at in 0..N_REQUESTS {
-            let id = format!("{name}-{at}");
-            agent.add(pyroscope_request(&[pushed(made, Labels::new(), &id)]));
-        }
+        add_requests(&agent, made, name);
         agent
     })
+}
+
+/// Hands requests of one profile to an agent.
+fn add_requests(agent: &Agent, made: &StoreProfile, name: &str) {
+    for at in 0..N_REQUESTS {
+        let id = format!("{name}-{at}");
+        agent.add(pyroscope_request(&[pushed(made, Labels::new(), &id)]));
+    }
 }
 
 /// The profiles of requests, none of which is there twice.
@@ -207,6 +212,9 @@ fn store_restarts() {
     let mut requests: Vec<_> = (0..7).map(|_| server.next()).collect();
     let (rest, port) = server.end();
     requests.extend(rest);
+    // Whatever each of them has sent by now.
+    add_requests(&agents[0], &made, "three");
+    add_requests(&agents[1], &made, "four");
     wait_until("no agent notices", || {
         (sum(&agents, |figures| &figures.n_retries) >= 12).then_some(())
     });
@@ -215,13 +223,13 @@ fn store_restarts() {
         ..StoreRules::default()
     };
     let server = TestStore::start_with(starting, port, |_| Reply::AsReal);
-    settle(&agents, N_REQUESTS);
+    settle(&agents, 2 * N_REQUESTS);
     requests.extend(server.end().0);
     let [n_taken, n_unsure] = [
         sum(&agents, |figures| &figures.n_taken),
         sum(&agents, |figures| &figures.n_unsure),
     ];
-    assert_eq!(n_taken + n_unsure, 2 * N_REQUESTS);
+    assert_eq!(n_taken + n_unsure, 4 * N_REQUESTS);
     assert!(n_unsure <= agents.len(), "{n_unsure} were under way");
     let stored = stored_once(&requests);
     assert!((n_taken..=n_taken + n_unsure).contains(&stored.len()));
