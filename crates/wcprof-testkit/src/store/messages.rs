@@ -65,7 +65,7 @@ pub(super) struct ParcaSample {
 }
 
 impl ParcaSample {
-    /// Empty if it is no base64.
+    /// The bytes of a text in base64; empty if the text is none.
     pub(super) fn profile(&self) -> Vec<u8> {
         BASE64_STANDARD
             .decode(&self.raw_profile)

@@ -19,7 +19,7 @@ use self::rules::Judge;
 pub use self::rules::StoreRules;
 use crate::proc::PATIENCE;
 
-/// What it does with a request.
+/// What the store does with a request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Reply {
     /// Stores and answers what the store of its path would.
@@ -34,10 +34,10 @@ pub enum Reply {
     Leave,
 }
 
-/// A server that runs until it is dropped.
+/// A server on loopback that runs until this is dropped.
 #[derive(Debug)]
 pub struct TestStore {
-    /// Where it is.
+    /// The address of the store: `http://127.0.0.1:PORT`.
     pub url: String,
     address: SocketAddr,
     requests: Receiver<StoreRequest>,

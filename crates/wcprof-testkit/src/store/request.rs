@@ -4,20 +4,20 @@ use std::collections::BTreeMap;
 
 use crate::pprof;
 
-/// What it was sent, not compressed.
+/// A request as the store was sent it, not compressed.
 #[derive(Clone, Debug, Default)]
 pub struct StoreRequest {
-    /// Below its URL.
+    /// Path of the request below the URL of the store.
     pub path: String,
     /// Names in lower case.
     pub headers: BTreeMap<String, String>,
-    /// Whatever it is.
+    /// Body of the request, whatever its form.
     pub body: Vec<u8>,
-    /// Bytes of it as it was sent.
+    /// Bytes of the body as the store was sent them.
     pub n_sent: usize,
-    /// What it answered; 0 for nothing.
+    /// Status that the store answered; 0 for no answer.
     pub status: u16,
-    /// What it has of it.
+    /// Profiles of the request that the store keeps.
     pub stored: Vec<StoredProfile>,
 }
 
@@ -26,20 +26,20 @@ pub struct StoreRequest {
 pub struct StoredProfile {
     /// By name.
     pub labels: BTreeMap<String, String>,
-    /// Its message, without what the store does not keep; of OTLP with the types of values alone.
+    /// The pprof message, without what the store does not keep; of OTLP with the types of values alone.
     pub pprof: pprof::Profile,
-    /// Sums of its values, by type.
+    /// Sums of the values of all samples, by type.
     pub sums: BTreeMap<String, i64>,
     /// Samples.
     pub n_samples: usize,
-    /// Bytes of its message, not compressed.
+    /// Bytes of the pprof message, not compressed.
     pub n_bytes: usize,
     /// The agent gives each profile a new one; others may give none.
     pub id: String,
 }
 
 impl StoredProfile {
-    /// The end of its window, ns since 1970.
+    /// The end of the window of the profile, ns since 1970.
     pub fn end(&self) -> i64 {
         self.pprof.time_nanos + self.pprof.duration_nanos
     }

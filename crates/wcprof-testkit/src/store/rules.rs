@@ -38,7 +38,7 @@ pub struct StoreRules {
     pub max_age: Duration,
     /// How far a profile may lie ahead (`reject_newer_than`).
     pub max_ahead: Duration,
-    /// Its clock less that of the agent, s.
+    /// The clock of the store less that of the agent, s.
     pub clock_ahead: i64,
     /// A request must name a tenant (`multitenancy_enabled`).
     pub has_tenants: bool,

@@ -27,7 +27,7 @@ const FIRST_USER: u32 = 1000;
 const MAX_REMEMBERED: usize = 4096;
 const MAX_CLUSTERS: usize = 64;
 
-/// A process that says who it is.
+/// A process that says that it is a certain daemon or virtual machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Claim {
     pid: Pid,
@@ -37,12 +37,12 @@ pub(super) struct Claim {
     fsid: Option<String>,
     container: Option<String>,
     uid: Option<u32>,
-    /// Its system unit, if it is in one.
+    /// Name of the system unit that the process is in; `None` in no unit or in one of a user.
     unit: Option<String>,
 }
 
 impl Claim {
-    /// Of a process that lives; `None` of one that says nothing. `fsid` is the id of its cluster.
+    /// The claim of a live process; `None` of a process that says nothing. `fsid` is the id of its cluster.
     pub(super) fn of(process: &Process, fsid: Option<&str>) -> Option<Self> {
         let (comm, args) = (&process.comm, &process.cmdline);
         let name = ceph_daemon(comm, args).or_else(|| vm_name(comm, args))?;
@@ -59,7 +59,7 @@ impl Claim {
         })
     }
 
-    /// Whether both say that they are the same.
+    /// Whether two processes say that they are the same daemon or machine.
     fn rivals(&self, other: &Self) -> bool {
         let differ = |a: &Option<String>, b: &Option<String>| a.is_some() && b.is_some() && a != b;
         self.name == other.name
@@ -99,7 +99,7 @@ impl Claim {
         (self.uid, &self.unit) == (other.uid, &other.unit)
     }
 
-    /// What it shows, the strongest first.
+    /// Evidence for the claim, the strongest first; `before` is who had the name before.
     fn evidence(&self, before: Option<&Self>) -> [bool; 4] {
         let is_it = |before: &Self| (self.pid, &self.birth) == (before.pid, &before.birth);
         [
@@ -133,7 +133,7 @@ fn system_unit(cgroup: &str) -> Option<&str> {
     parts.find(is_unit).filter(|_| is_system)
 }
 
-/// Who had which name.
+/// The processes that had each name last.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     /// By the name: those that kept it last, of each cluster and container.
