@@ -245,7 +245,7 @@ mod tests {
         change(libc::F_WRLCK);
         let state = quoted(folder.join("status"));
         let words = format!(
-            "env LC_ALL=C apt-get -o Dir::State::status={state} {WAIT_FOR_LOCK} install -y dpkg"
+            "env LC_ALL=C apt-get -o Dir::State::status={state} {WAIT_FOR_LOCK} install -y --no-upgrade dpkg"
         );
         let mut apt_get = command(&words);
         let apt_get = apt_get.stdout(Stdio::piped()).stderr(Stdio::null());

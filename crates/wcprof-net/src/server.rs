@@ -18,7 +18,7 @@ const MAX_REQUEST: usize = 8 << 10;
 const WHOLE: Duration = Duration::from_secs(2);
 /// Connections that are served at once. The next one takes the place of all of them.
 const AT_ONCE: usize = 32;
-/// What those have in any case: askers send their request at once, so that who has been silent for so long has nothing to ask.
+/// Time that these have before that. Askers send their request at once: a connection that was silent for this long has none.
 const GRACE: Duration = Duration::from_millis(2);
 /// Until the next try when no connection can be taken, since this process has too many descriptors.
 const PAUSE: Duration = Duration::from_millis(100);

@@ -9,7 +9,7 @@ pub fn program_name(args: &[String]) -> Option<&str> {
 }
 
 /// Whether a process is a program whose name passes `test`, by its name (`comm`) or its arguments.
-fn is_program(comm: &str, args: &[String], test: impl Fn(&str) -> bool) -> bool {
+pub(crate) fn is_program(comm: &str, args: &[String], test: impl Fn(&str) -> bool) -> bool {
     test(comm) || program_name(args).is_some_and(test)
 }
 

@@ -17,7 +17,9 @@ mod words;
 pub use words::REDACTED;
 use words::{is_name, option_name};
 
-use crate::command_line::{is_ceph_program, is_qemu_program, program_name, rewritten_title};
+use crate::command_line::{
+    is_ceph_program, is_program, is_qemu_program, program_name, rewritten_title,
+};
 
 /// Options of Ceph that checks or labels use, by name or beginning, spelled with `_`. None holds a secret.
 pub const CEPH_OPTIONS: [&str; 13] = [
@@ -95,13 +97,12 @@ pub fn redact_args(comm: &str, args: &[String]) -> Vec<String> {
         let blank = others.iter().map(|_| String::new());
         return std::iter::once(title(program)).chain(blank).collect();
     }
-    let name = program_name(args).unwrap_or_default();
     let mut kept = vec![program.clone()];
-    if is_qemu_program(comm) || is_qemu_program(name) {
+    if is_program(comm, args, is_qemu_program) {
         qemu::redact(others, &mut kept);
-    } else if is_ceph_program(comm) || is_ceph_program(name) {
+    } else if is_program(comm, args, is_ceph_program) {
         options(others, &CEPH_IDENTITY, &mut kept);
-    } else if comm == "perf" || name == "perf" {
+    } else if is_program(comm, args, |name| name == "perf") {
         // `perf record`.
         let is_command = |word: &&String| is_name(word);
         let command = others.first().filter(is_command);
@@ -180,9 +181,10 @@ fn title(text: &str) -> String {
         .is_some_and(|(program, _)| !program.contains([' ', '=']));
     let words = text.split(' ').enumerate().map(|(at, word)| {
         let is_kept = at == 0 || word.is_empty() || is_title && !word.contains(['=', '@']);
-        match is_kept && !word.starts_with('-') {
-            true => word.to_owned(),
-            false => option_name(word),
+        if is_kept && !word.starts_with('-') {
+            word.to_owned()
+        } else {
+            option_name(word)
         }
     });
     words.collect::<Vec<_>>().join(" ")

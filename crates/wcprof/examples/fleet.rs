@@ -17,7 +17,7 @@ use wcprof_net::{Pusher, PusherOptions, Spool, SpoolOptions, Store, StoreKind, S
 use wcprof_profile::model::Detail;
 use wcprof_profile::{ProfileBuilder, Rules, rename_functions};
 use wcprof_symbols::call_name;
-use wcprof_testkit::{Reply, StoreRules, TestStore};
+use wcprof_testkit::{Reply, StoreRequest, StoreRules, TestStore};
 use wcprof_trace::TraceReader;
 use wcprof_trace::model::Trace;
 
@@ -209,13 +209,13 @@ fn push(
     let hosts = (0..made.0.len()).map(|at| {
         let folder = folder.path().join(at.to_string());
         let spread = if pause.is_zero() { pause } else { SPREAD };
-        Host::start(&folder, &store.url, max_spool, spread)
+        HostAgent::start(&folder, &store.url, max_spool, spread)
     });
-    let hosts: Vec<Host> = hosts.collect::<Result<_>>()?;
+    let hosts: Vec<HostAgent> = hosts.collect::<Result<_>>()?;
     let mut ids = HashSet::new();
     let (mut n_sent, mut n_added) = (0, 0);
     let n_made = made.n_requests() as u64;
-    let settled = || hosts.iter().map(Host::n_settled).sum::<u64>();
+    let settled = || hosts.iter().map(HostAgent::n_settled).sum::<u64>();
     while settled() < n_made {
         if begin.elapsed() > PATIENCE {
             return Err(format!("{name}: {} of {n_made} are missing", n_made - settled()).into());
@@ -237,24 +237,18 @@ fn push(
         if n_sent >= 4 * hosts.len() {
             is_away.store(false, Ordering::Relaxed);
         }
-        for stored in request.stored {
-            if !ids.insert(stored.id) {
-                return Err(format!("{name}: a profile was stored twice").into());
-            }
-        }
+        note_stored(name, request, &mut ids)?;
     }
     let seconds = begin.elapsed().as_secs_f64();
-    for stored in store.end().0.into_iter().flat_map(|request| request.stored) {
-        if !ids.insert(stored.id) {
-            return Err(format!("{name}: a profile was stored twice").into());
-        }
+    for request in store.end().0 {
+        note_stored(name, request, &mut ids)?;
     }
-    let sum = |of: fn(&Host) -> u64| hosts.iter().map(of).sum::<u64>();
+    let sum = |of: fn(&HostAgent) -> u64| hosts.iter().map(of).sum::<u64>();
     let [n_taken, n_unsure, n_refused, n_dropped] = [
-        sum(Host::n_taken),
-        sum(Host::n_unsure),
-        sum(Host::n_refused),
-        sum(Host::n_dropped),
+        sum(HostAgent::n_taken),
+        sum(HostAgent::n_unsure),
+        sum(HostAgent::n_refused),
+        sum(HostAgent::n_dropped),
     ];
     let n_stored = ids.len() as u64;
     if !(n_taken..=n_taken + n_unsure).contains(&n_stored) {
@@ -273,7 +267,7 @@ fn push(
     println!(
         "| {name} | {:.0} | {} | {} |",
         n_taken as f64 / seconds,
-        sum(Host::n_retries),
+        sum(HostAgent::n_retries),
         fates.join(", ")
     );
     for host in hosts {
@@ -284,13 +278,23 @@ fn push(
     Ok(())
 }
 
+/// Notes the profiles that the store has of a request; an error if it had one before.
+fn note_stored(name: &str, request: StoreRequest, ids: &mut HashSet<String>) -> Result<()> {
+    for stored in request.stored {
+        if !ids.insert(stored.id) {
+            return Err(format!("{name}: a profile was stored twice").into());
+        }
+    }
+    Ok(())
+}
+
 /// The part of a host's agent that pushes.
-struct Host {
+struct HostAgent {
     pusher: Pusher,
     spool: Arc<Spool>,
 }
 
-impl Host {
+impl HostAgent {
     fn start(folder: &Path, url: &str, max_bytes: u64, spread: Duration) -> Result<Self> {
         let kind = StoreKind::Pyroscope;
         let spool = Arc::new(Spool::open(SpoolOptions {

@@ -81,15 +81,16 @@ mod tests {
     /// Check quantiles against a printed table.
     #[test]
     fn quantiles() {
-        for (freedom, expected) in [
-            (4.0, 2.776),
-            (5.0, 2.571),
-            (10.0, 2.228),
-            (39.0, 2.023),
-            (120.0, 1.980),
+        // The expansion is least exact with the fewest degrees of freedom.
+        for (freedom, expected, error) in [
+            (4.0, 2.776, 0.008),
+            (5.0, 2.571, 0.004),
+            (10.0, 2.228, 0.004),
+            (39.0, 2.023, 0.004),
+            (120.0, 1.980, 0.004),
         ] {
             let t = t_quantile(freedom);
-            assert!((t - expected).abs() < 0.008, "{freedom}: {t}");
+            assert!((t - expected).abs() < error, "{freedom}: {t}");
         }
     }
 

@@ -40,31 +40,31 @@ pub(super) struct PushSample {
 
 /// `parca.profilestore.v1alpha1.WriteRawRequest` in JSON.
 #[derive(Deserialize)]
-pub(super) struct ParcaRequest {
-    pub(super) series: Vec<ParcaSeries>,
+pub(super) struct WriteRawRequest {
+    pub(super) series: Vec<WriteRawSeries>,
 }
 
 /// `RawProfileSeries`.
 #[derive(Deserialize)]
-pub(super) struct ParcaSeries {
-    pub(super) labels: ParcaLabels,
-    pub(super) samples: Vec<ParcaSample>,
+pub(super) struct WriteRawSeries {
+    pub(super) labels: WriteRawLabels,
+    pub(super) samples: Vec<WriteRawSample>,
 }
 
 /// `LabelSet`.
 #[derive(Deserialize)]
-pub(super) struct ParcaLabels {
+pub(super) struct WriteRawLabels {
     pub(super) labels: Vec<PushLabel>,
 }
 
 /// `RawSample`.
 #[derive(Deserialize)]
-pub(super) struct ParcaSample {
+pub(super) struct WriteRawSample {
     #[serde(alias = "rawProfile")]
     raw_profile: String,
 }
 
-impl ParcaSample {
+impl WriteRawSample {
     /// The bytes of a text in base64; empty if the text is none.
     pub(super) fn profile(&self) -> Vec<u8> {
         BASE64_STANDARD

@@ -12,11 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use flate2::read::GzDecoder;
-
 pub use self::request::{StoreRequest, StoredProfile};
-use self::rules::Judge;
 pub use self::rules::StoreRules;
+use self::rules::{Judge, unpack};
 use crate::proc::PATIENCE;
 
 /// What the store does with a request.
@@ -41,15 +39,15 @@ pub struct TestStore {
     pub url: String,
     address: SocketAddr,
     requests: Receiver<StoreRequest>,
-    open: Open,
+    open: OpenConnections,
     listening: Option<JoinHandle<()>>,
 }
 
 /// Connections that are open; `None` when no more are taken.
-type Open = Arc<Mutex<Option<Vec<TcpStream>>>>;
+type OpenConnections = Arc<Mutex<Option<Vec<TcpStream>>>>;
 
 /// What connections share.
-struct Shared<N> {
+struct SharedStore<N> {
     next: Arc<Mutex<N>>,
     judge: Arc<Mutex<Judge>>,
     sender: Sender<StoreRequest>,
@@ -70,12 +68,12 @@ impl TestStore {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).expect("loopback");
         let address = listener.local_addr().expect("it is bound");
         let (sender, requests) = channel();
-        let shared = Shared {
+        let shared = SharedStore {
             next: Arc::new(Mutex::new(next)),
             judge: Arc::new(Mutex::new(Judge::new(rules))),
             sender,
         };
-        let open: Open = Arc::new(Mutex::new(Some(Vec::new())));
+        let open: OpenConnections = Arc::new(Mutex::new(Some(Vec::new())));
         let all = Arc::clone(&open);
         let listening = thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -140,7 +138,7 @@ impl Drop for TestStore {
     }
 }
 
-impl<N> Clone for Shared<N> {
+impl<N> Clone for SharedStore<N> {
     fn clone(&self) -> Self {
         Self {
             next: Arc::clone(&self.next),
@@ -150,7 +148,7 @@ impl<N> Clone for Shared<N> {
     }
 }
 
-impl<N: FnMut(&StoreRequest) -> Reply> Shared<N> {
+impl<N: FnMut(&StoreRequest) -> Reply> SharedStore<N> {
     fn judge(&self) -> MutexGuard<'_, Judge> {
         self.judge.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -223,10 +221,7 @@ fn read(mut stream: &TcpStream) -> Option<StoreRequest> {
         .get("content-encoding")
         .is_some_and(|encoding| encoding == "gzip")
     {
-        let mut plain = Vec::new();
-        let read = GzDecoder::new(&*body).read_to_end(&mut plain);
-        read.expect("the body is gzipped");
-        body = plain;
+        body = unpack(&body).expect("the body is gzipped");
     }
     Some(StoreRequest {
         path,

@@ -15,7 +15,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::profiles::v1development::{Profile, ProfilesDictionary};
 use prost::Message;
 
-use super::messages::{ParcaRequest, PushRequest};
+use super::messages::{PushRequest, WriteRawRequest};
 use super::request::{StoreRequest, StoredProfile};
 use crate::pprof;
 
@@ -404,7 +404,7 @@ fn of_otlp(profile: &Profile, dictionary: &ProfilesDictionary) -> pprof::Profile
 /// Parca's gateway reads JSON whatever the content type says, and its store shows no labels of samples.
 fn parca(request: &StoreRequest) -> (Vec<StoredProfile>, Option<Refusal>) {
     let said = |said: &str| format!(r#"{{"code":3, "message":"{said}", "details":[]}}"#);
-    let Ok(message) = serde_json::from_slice::<ParcaRequest>(&request.body) else {
+    let Ok(message) = serde_json::from_slice::<WriteRawRequest>(&request.body) else {
         let first = request.body.first().copied().unwrap_or_default();
         let said = said(&format!(
             "invalid character {first:?} looking for beginning of value"
@@ -461,8 +461,8 @@ fn connect(code: &str, message: &str) -> String {
     )
 }
 
-/// At most what a test would send.
-fn unpack(gzip: &[u8]) -> Option<Vec<u8>> {
+/// The plain bytes; `None` if these are not gzipped. At most what a test would send.
+pub(super) fn unpack(gzip: &[u8]) -> Option<Vec<u8>> {
     let mut plain = Vec::new();
     GzDecoder::new(gzip).read_to_end(&mut plain).ok()?;
     Some(plain)

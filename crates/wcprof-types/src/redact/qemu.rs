@@ -91,7 +91,7 @@ const CPUS: [&str; 9] = [
 ];
 
 /// Options with the key of a first value that has none, and the keys whose values are kept.
-const OPTIONS: [(&str, &str, &[&str]); 16] = [
+const OPTIONS: [(&str, &str, &[&str]); 11] = [
     ("name", "guest", &["guest", "debug-threads"]),
     ("machine", "type", &MACHINE),
     ("M", "type", &MACHINE),
@@ -103,11 +103,6 @@ const OPTIONS: [(&str, &str, &[&str]); 16] = [
     ("object", "qom-type", &OBJECT),
     ("drive", "file", &DISK),
     ("blockdev", "driver", &DISK),
-    ("hda", "file", &DISK),
-    ("hdb", "file", &DISK),
-    ("hdc", "file", &DISK),
-    ("hdd", "file", &DISK),
-    ("cdrom", "file", &DISK),
 ];
 /// Options whose value is a file name, which may have commas.
 const FILES: [&str; 5] = ["hda", "hdb", "hdc", "hdd", "cdrom"];
@@ -128,13 +123,15 @@ pub(super) fn redact(args: &[String], kept: &mut Vec<String>) {
             continue;
         };
         kept.push(arg.clone());
-        let Some((_, implied, keys)) = OPTIONS.iter().find(|(known, ..)| *known == name) else {
+        let option = OPTIONS.iter().find(|(known, ..)| *known == name);
+        let is_file = FILES.contains(&name);
+        if option.is_none() && !is_file {
             continue;
-        };
+        }
         if let Some(text) = args.next_if(|next| !next.starts_with('-')) {
-            kept.push(match FILES.contains(&name) {
-                true => file(text),
-                false => value(text, implied, keys),
+            kept.push(match option {
+                Some((_, implied, keys)) => value(text, implied, keys),
+                None => file(text),
             });
         }
     }
@@ -181,9 +178,10 @@ fn member(path: &str, value: Value, keys: &[&str], depth: usize) -> Value {
                     path => format!("{path}.{key}"),
                 };
                 let value = member(&below, value, keys, depth + 1);
-                match is_name(&key) {
-                    true => (key, value),
-                    false => (REDACTED.to_owned(), redacted()),
+                if is_name(&key) {
+                    (key, value)
+                } else {
+                    (REDACTED.to_owned(), redacted())
                 }
             });
             Value::Object(members.collect::<Map<_, _>>())
@@ -208,9 +206,12 @@ fn member(path: &str, value: Value, keys: &[&str], depth: usize) -> Value {
 fn leaf(key: &str, value: &str, keys: &[&str]) -> Option<String> {
     let last = key.rsplit('.').next().unwrap_or(key);
     let is_file = matches!(last, "file" | "filename");
-    is_kept(key, keys).then(|| match is_file {
-        true => file(value),
-        false => value.to_owned(),
+    is_kept(key, keys).then(|| {
+        if is_file {
+            file(value)
+        } else {
+            value.to_owned()
+        }
     })
 }
 
@@ -246,10 +247,12 @@ fn file(name: &str) -> String {
             }
             let parts = parts.into_iter().enumerate().map(|(at, part)| {
                 let (key, _) = part.split_once('=').unwrap_or((part.as_str(), ""));
-                match at == 0 || RBD.contains(&key) {
-                    true => part,
-                    false if is_name(key) => format!("{key}={REDACTED}"),
-                    false => REDACTED.to_owned(),
+                if at == 0 || RBD.contains(&key) {
+                    part
+                } else if is_name(key) {
+                    format!("{key}={REDACTED}")
+                } else {
+                    REDACTED.to_owned()
                 }
             });
             let parts: Vec<String> = parts.collect();

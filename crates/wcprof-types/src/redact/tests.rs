@@ -2,8 +2,12 @@
 
 use super::*;
 
+fn words(args: &[&str]) -> Vec<String> {
+    args.iter().map(|&a| a.to_owned()).collect()
+}
+
 fn all(args: &[&str]) -> Vec<String> {
-    let args: Vec<String> = args.iter().map(|&a| a.to_owned()).collect();
+    let args = words(args);
     let kept = redact_args("main", &args);
     assert_eq!(redact_args("main", &kept), kept, "redacted twice");
     assert_eq!(kept.len(), args.len());
@@ -238,7 +242,7 @@ fn other_programs() {
         assert_eq!(all(given), kept);
     }
     assert_eq!(all(&[]), [""; 0]);
-    let by_name = redact_args("ceph-osd", &["main".into(), "--id".into(), "3".into()]);
+    let by_name = redact_args("ceph-osd", &words(&["main", "--id", "3"]));
     assert_eq!(by_name, ["main", "--id", "3"]);
 }
 
@@ -260,10 +264,7 @@ fn variables() {
 /// Check that of a Ceph daemon its number is left, and of others the name of the program.
 #[test]
 fn anonymous() {
-    let of = |args: &[&str]| {
-        let args: Vec<String> = args.iter().map(|&a| a.to_owned()).collect();
-        anonymous_args("main", &args)
-    };
+    let of = |args: &[&str]| anonymous_args("main", &words(args));
     assert_eq!(
         of(&["/opt/customer/ceph-osd", "-i", "3", "--fsid", "x"]),
         ["ceph-osd", "--id", "3"]

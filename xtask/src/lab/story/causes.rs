@@ -19,27 +19,27 @@ use crate::markdown::table;
 
 /// Rounds, in each of which each cause is taken away once: as many pairs for each.
 const N_ROUNDS: usize = 5;
-/// The guest is left alone so long after its first operations, and measured so long, s.
+/// Seconds from the guest's first operations to a measurement, and seconds of a measurement.
 const SETTLE: u64 = 3;
 const MEASURED: u64 = 7;
 
 /// Something that costs CPU time, and can be changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cause {
+enum StoryCause {
     Cache,
     QemuMalloc,
     OsdMalloc,
     Secure,
 }
 
-const CAUSES: [Cause; 4] = [
-    Cause::Cache,
-    Cause::QemuMalloc,
-    Cause::OsdMalloc,
-    Cause::Secure,
+const CAUSES: [StoryCause; 4] = [
+    StoryCause::Cache,
+    StoryCause::QemuMalloc,
+    StoryCause::OsdMalloc,
+    StoryCause::Secure,
 ];
 
-impl Cause {
+impl StoryCause {
     fn name(self) -> &'static str {
         match self {
             Self::Cache => "rbd cache",
@@ -61,13 +61,13 @@ impl Cause {
 
 /// What an operation of the guest costs, µs of CPU time.
 #[derive(Debug, Clone, Copy)]
-struct Cost {
+struct OperationCost {
     /// Without the threads that emulate the guest's processor: with KVM there is no such work.
     qemu: f64,
     osd: f64,
 }
 
-impl Cost {
+impl OperationCost {
     fn sum(self) -> f64 {
         self.qemu + self.osd
     }
@@ -75,9 +75,9 @@ impl Cost {
 
 /// What was measured of one cause.
 #[derive(Debug)]
-struct Measured {
-    cause: Cause,
-    /// Cost without it by cost with all.
+struct MeasuredCause {
+    cause: StoryCause,
+    /// OperationCost without it by cost with all.
     ratio: Ratio,
     /// Its item on each of the first screens, from 0; `None` where no item says it.
     ranks: Vec<Option<usize>>,
@@ -88,8 +88,8 @@ struct Measured {
 /// # Errors
 /// When a step fails, or the first screen has two causes in the wrong order.
 pub fn run(lab: &Lab, wcprof: &Wcprof) -> Result<()> {
-    let mut all: Vec<Cost> = Vec::new();
-    let mut without: [Vec<Cost>; CAUSES.len()] = Default::default();
+    let mut all: Vec<OperationCost> = Vec::new();
+    let mut without: [Vec<OperationCost>; CAUSES.len()] = Default::default();
     let mut screens = Vec::new();
     ceph::up(lab, &cluster(None))?;
     for round in 0..N_ROUNDS {
@@ -108,7 +108,7 @@ pub fn run(lab: &Lab, wcprof: &Wcprof) -> Result<()> {
             let before = round * CAUSES.len() + at;
             (around(&all, before), cost.sum())
         });
-        measured.push(Measured {
+        measured.push(MeasuredCause {
             cause,
             ratio: Ratio::new(&pairs.collect::<Vec<_>>()).context("an operation cost nothing")?,
             ranks: screens.iter().map(|screen| rank(screen, cause)).collect(),
@@ -133,42 +133,42 @@ pub fn run(lab: &Lab, wcprof: &Wcprof) -> Result<()> {
 
 /// The cost with all causes around a measurement without one: the geometric mean of that before it and that behind it. What else
 /// the machine does changes within minutes.
-fn around(all: &[Cost], before: usize) -> f64 {
+fn around(all: &[OperationCost], before: usize) -> f64 {
     let sum = |at: usize| all.get(at).map_or(0.0, |cost| cost.sum());
     (sum(before) * sum(before + 1)).sqrt()
 }
 
 /// Starts the cluster and the machine anew, which run on, and measures them.
-fn measure_setup(lab: &Lab, removed: Option<Cause>) -> Result<Cost> {
+fn measure_setup(lab: &Lab, removed: Option<StoryCause>) -> Result<OperationCost> {
     ceph::restart(lab, &cluster(removed))?;
     vm::up(lab, &machine(removed))?;
     let cost = measure(lab)?;
-    let name = removed.map_or("all", Cause::name);
+    let name = removed.map_or("all", StoryCause::name);
     println!("{name}: QEMU {:.1}, OSD {:.1} us", cost.qemu, cost.osd);
     Ok(cost)
 }
 
-fn cluster(removed: Option<Cause>) -> conf::Options {
+fn cluster(removed: Option<StoryCause>) -> conf::Options {
     let mode = match removed {
-        Some(Cause::Secure) => Mode::Crc,
+        Some(StoryCause::Secure) => Mode::Crc,
         _ => Mode::Secure,
     };
-    conf::Options::one_osd(mode, removed == Some(Cause::OsdMalloc))
+    conf::Options::one_osd(mode, removed == Some(StoryCause::OsdMalloc))
 }
 
-fn machine(removed: Option<Cause>) -> vm::Options {
+fn machine(removed: Option<StoryCause>) -> vm::Options {
     vm::Options {
         cache: match removed {
-            Some(Cause::Cache) => Cache::None,
+            Some(StoryCause::Cache) => Cache::None,
             _ => Cache::Writeback,
         },
-        tcmalloc: removed == Some(Cause::QemuMalloc),
+        tcmalloc: removed == Some(StoryCause::QemuMalloc),
         ..vm::Options::uncached(BLOCK_SIZE, 0)
     }
 }
 
 /// CPU time of an operation over some seconds, by clocks of the kernel and librbd's count.
-fn measure(lab: &Lab) -> Result<Cost> {
+fn measure(lab: &Lab) -> Result<OperationCost> {
     let qemu = lab.machine()?.context("QEMU does not run")?.pid;
     let osd = lab.osd()?.pid;
     let socket = lab.file("vm.asok");
@@ -188,7 +188,7 @@ fn measure(lab: &Lab) -> Result<Cost> {
     ensure!(n_done > 0, "the guest does not read any more");
     let us =
         |after: Duration, before| after.saturating_sub(before).as_secs_f64() * 1e6 / n_done as f64;
-    Ok(Cost {
+    Ok(OperationCost {
         qemu: us(after.0, before.0),
         osd: us(after.1, before.1),
     })
@@ -236,20 +236,20 @@ fn items(screen: &str) -> Vec<String> {
 }
 
 /// The item of a cause.
-fn rank(items: &[String], cause: Cause) -> Option<usize> {
+fn rank(items: &[String], cause: StoryCause) -> Option<usize> {
     items.iter().position(|item| item.contains(cause.text()))
 }
 
 /// Pairs of causes of which one surely gives back more than the other, and stands below it on most first screens. An item of
 /// several causes stands for the one that gives most.
-fn inverted(measured: &[Measured]) -> Vec<String> {
+fn inverted(measured: &[MeasuredCause]) -> Vec<String> {
     let mut wrong = Vec::new();
     for more in measured {
         for less in measured {
-            let is_less = |other: &Measured| more.ratio.high < other.ratio.low;
+            let is_less = |other: &MeasuredCause| more.ratio.high < other.ratio.low;
             let is_above = |screen: usize| {
                 let item = less.ranks[screen];
-                let shares_item = |other: &&Measured| other.ranks[screen] == item;
+                let shares_item = |other: &&MeasuredCause| other.ranks[screen] == item;
                 item.is_some_and(|item| more.ranks[screen].is_none_or(|rank| item < rank))
                     && measured.iter().filter(shares_item).all(is_less)
             };
@@ -268,11 +268,15 @@ fn inverted(measured: &[Measured]) -> Vec<String> {
 }
 
 /// The measurements as a table.
-fn report(all: &[Cost], without: &[Vec<Cost>], measured: &[Measured]) -> String {
-    let mean = |costs: &[Cost], of: fn(&Cost) -> f64| {
+fn report(
+    all: &[OperationCost],
+    without: &[Vec<OperationCost>],
+    measured: &[MeasuredCause],
+) -> String {
+    let mean = |costs: &[OperationCost], of: fn(&OperationCost) -> f64| {
         costs.iter().map(of).sum::<f64>() / costs.len().max(1) as f64
     };
-    let costs = |costs: &[Cost]| {
+    let costs = |costs: &[OperationCost]| {
         [
             format!("{:.0}", mean(costs, |cost| cost.qemu)),
             format!("{:.0}", mean(costs, |cost| cost.osd)),
@@ -310,8 +314,8 @@ fn report(all: &[Cost], without: &[Vec<Cost>], measured: &[Measured]) -> String 
 mod tests {
     use super::*;
 
-    fn measured(cause: Cause, low: f64, high: f64, rank: Option<usize>) -> Measured {
-        Measured {
+    fn measured(cause: StoryCause, low: f64, high: f64, rank: Option<usize>) -> MeasuredCause {
+        MeasuredCause {
             cause,
             ratio: Ratio {
                 mean: f64::midpoint(low, high),
@@ -326,9 +330,9 @@ mod tests {
     /// is missing stands below all.
     #[test]
     fn order() {
-        let cache = |rank| measured(Cause::Cache, 0.90, 0.95, rank);
-        let osd = |low, high| measured(Cause::OsdMalloc, low, high, Some(1));
-        let qemu = measured(Cause::QemuMalloc, 0.99, 1.02, Some(1));
+        let cache = |rank| measured(StoryCause::Cache, 0.90, 0.95, rank);
+        let osd = |low, high| measured(StoryCause::OsdMalloc, low, high, Some(1));
+        let qemu = measured(StoryCause::QemuMalloc, 0.99, 1.02, Some(1));
         assert!(inverted(&[cache(Some(0)), osd(0.92, 0.97)]).is_empty());
         assert_eq!(inverted(&[cache(Some(0)), osd(0.70, 0.75)]).len(), 1);
         assert!(inverted(&[cache(Some(2)), osd(0.70, 0.75), qemu]).is_empty());
@@ -339,7 +343,7 @@ mod tests {
     /// Check that a measurement is compared with those beside it.
     #[test]
     fn pairs() {
-        let cost = |osd| Cost { qemu: 0.0, osd };
+        let cost = |osd| OperationCost { qemu: 0.0, osd };
         let all = [cost(1.0), cost(4.0), cost(9.0)];
         assert!((around(&all, 0) - 2.0).abs() < 1e-9);
         assert!((around(&all, 1) - 6.0).abs() < 1e-9);
@@ -357,7 +361,7 @@ mod tests {
                 "2 LOW    b -> c"
             ]
         );
-        assert_eq!(rank(&items, Cause::Cache), Some(0));
-        assert_eq!(rank(&items, Cause::Secure), None);
+        assert_eq!(rank(&items, StoryCause::Cache), Some(0));
+        assert_eq!(rank(&items, StoryCause::Secure), None);
     }
 }
