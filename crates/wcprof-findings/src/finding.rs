@@ -45,7 +45,8 @@ impl CountedGain {
         rule: &Rule,
         profile: &Profile,
         at: usize,
-        (counted_ns, unnamed_ns): (u64, u64),
+        counted_ns: u64,
+        unnamed_ns: u64,
     ) -> Self {
         let process = profile.processes.get(at);
         let comm = process.map_or("", |process| process.comm.as_str());
@@ -236,10 +237,7 @@ impl<'p> Gains<'p> {
 
 /// Whether the function of a module that ran has no name.
 pub(crate) fn is_unnamed(profile: &Profile, row: &Row) -> bool {
-    let stack = row.stack.and_then(|id| profile.stacks.get(id.0 as usize));
-    let frames = stack.map_or(&[][..], |stack| &stack.frames);
-    let functions = frames.iter().rev();
-    let mut functions = functions.filter_map(|id| profile.functions.get(id.0 as usize));
+    let mut functions = profile.leaf_first(row);
     let leaf = functions.find(|function| function.module != KERNEL);
     leaf.is_some_and(|leaf| !leaf.resolved && !leaf.module.is_empty())
 }

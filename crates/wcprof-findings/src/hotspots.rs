@@ -92,15 +92,18 @@ fn by_stacks(rule: &AppliedRule<'_>, found: &mut Hotspots) {
         is_looked_at[pool] = true;
     }
     let mut counted = vec![Vec::new(); profile.pools.len()];
+    // Only of a setting it is asked what it is worth, found or not.
+    let is_setting = rule.rule.remedy == Remedy::Setting;
     let mut unnamed = vec![0_u64; profile.pools.len()];
     for row in profile.rows.iter().filter(|row| row.weight > 0) {
         let pool = profile.threads[row.thread].pool;
-        if row.state == State::OnCpu && is_looked_at[pool] && is_unnamed(profile, row) {
+        if !is_looked_at[pool] {
+            continue;
+        }
+        if is_setting && row.state == State::OnCpu && is_unnamed(profile, row) {
             unnamed[pool] = unnamed[pool].saturating_add(row.weight);
         }
-        if is_looked_at[pool]
-            && let Some(anchor) = rule.compiled.test(profile, row)
-        {
+        if let Some(anchor) = rule.compiled.test(profile, row) {
             counted[pool].push(Counted { row, anchor });
         }
     }
@@ -120,16 +123,13 @@ fn by_stacks(rule: &AppliedRule<'_>, found: &mut Hotspots) {
                 Verdict::Below => {}
             }
         }
-        if rule.rule.remedy == Remedy::Setting
-            && let Some(first) = of_process.first()
-        {
+        if let Some(first) = of_process.first().filter(|_| is_setting) {
             let counted = Sum::new(&rows_of(of_process, &counted)).weight;
             let unnamed = of_process.iter().map(|&pool| unnamed[pool]);
-            let times = (counted, unnamed.fold(0, u64::saturating_add));
+            let unnamed = unnamed.fold(0, u64::saturating_add);
             let at = profile.pools[*first].process;
-            found
-                .counted
-                .push(CountedGain::new(rule.rule, profile, at, times));
+            let gain = CountedGain::new(rule.rule, profile, at, counted, unnamed);
+            found.counted.push(gain);
         }
         for pools in merged(sure) {
             found.findings.extend(stack_finding(rule, pools, &counted));

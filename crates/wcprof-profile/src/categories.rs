@@ -6,8 +6,7 @@ use std::collections::{HashMap, HashSet};
 use wcprof_trace::FastState;
 use wcprof_types::StackEnd;
 
-use crate::model::KERNEL;
-use crate::model::{Function, FunctionId, Profile, Row, State};
+use crate::model::{CODE_IN, Function, FunctionId, KERNEL, Profile, Row, State};
 use crate::own::OwnFunctions;
 use crate::rules::Categories;
 
@@ -33,8 +32,6 @@ const GUEST: &str = "guest";
 const VM_EXITS: &str = "VM exits";
 /// CPU time in code that no file holds and nothing named: what a runtime compiled, or QEMU made of a guest's code.
 const MADE_CODE: &str = "code made at run time";
-/// How the recording names such code, with its place behind.
-const CODE_IN: &str = "[code in ";
 /// CPU time of threads that the kernel made and that no rule names.
 const KERNEL_WORKER: &str = "kernel worker";
 /// The kernel's first function of a thread that it was asked for: by a system call, and by a fault or an interrupt.

@@ -16,6 +16,9 @@ pub use crate::slices::{MAX_SLICES, Slices, TimeAxis};
 /// The module name of kernel places.
 pub const KERNEL: &str = "[kernel]";
 
+/// Begin of the name of code that no file holds and nothing named; its place is behind it.
+pub const CODE_IN: &str = "[code in ";
+
 /// What a thread did, as shown to a reader: the kernel's state refined by stack, wait and rules.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -467,6 +470,14 @@ impl Profile {
             true => self.time.covered_ns(),
             false => self.whole_ns(),
         }
+    }
+
+    /// The functions on the stack of a row, leaf first; none without a stack.
+    pub fn leaf_first(&self, row: &Row) -> impl Iterator<Item = &Function> + Clone {
+        let stack = row.stack.and_then(|id| self.stacks.get(id.0 as usize));
+        let frames = stack.map_or(&[][..], |stack| &stack.frames);
+        let functions = frames.iter().rev();
+        functions.filter_map(|id| self.functions.get(id.0 as usize))
     }
 
     /// Takes what the kernel accounted in a time that need not be the profile's own, where nothing else is known of it.

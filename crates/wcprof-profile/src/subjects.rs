@@ -43,9 +43,7 @@ impl<'a> Subjects<'a> {
                 Some(Subject::Work(work))
             }
             State::Lock => {
-                let functions = frames.iter().rev();
-                let mut functions = functions.filter_map(|f| profile.functions.get(f.0 as usize));
-                let function = functions.find(|f| !is_runtime(f))?;
+                let function = profile.leaf_first(row).find(|f| !is_runtime(f))?;
                 Some(Subject::Lock(without_arguments(&function.name)))
             }
             _ => None,

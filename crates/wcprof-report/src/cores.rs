@@ -36,7 +36,7 @@ pub fn cores_text(cores: &Cores) -> String {
 }
 
 /// A line of the table, not escaped.
-struct Row {
+struct CoresLine {
     name: String,
     n_threads: String,
     cores: f64,
@@ -46,7 +46,7 @@ struct Row {
 fn classes_text(cores: &Cores) -> String {
     let mut rows = Vec::new();
     for class in &cores.classes {
-        rows.push(Row {
+        rows.push(CoresLine {
             name: match class.processes.len() {
                 1 => class.class.clone(),
                 n => format!("{} ({n} processes)", class.class),
@@ -59,16 +59,17 @@ fn classes_text(cores: &Cores) -> String {
     }
     if cores.classes.len() > 1 {
         let n: usize = cores.classes.iter().map(|c| c.n_threads).sum();
-        rows.push(Row {
+        rows.push(CoresLine {
             name: "all".to_owned(),
             n_threads: n.to_string(),
             cores: cores.cores,
             us_per_op: cores.us_per_op,
         });
     }
-    let heading = match rows.iter().any(|row| row.us_per_op.is_some()) {
-        true => "  us CPU/op",
-        false => "",
+    let heading = if rows.iter().any(|row| row.us_per_op.is_some()) {
+        "  us CPU/op"
+    } else {
+        ""
     };
     let longest = rows.iter().map(|row| row.name.chars().count()).max();
     let width = longest.unwrap_or(0).clamp(MIN_NAME, MAX_NAME);
@@ -92,8 +93,8 @@ fn classes_text(cores: &Cores) -> String {
 }
 
 /// The processes and pools of a class.
-fn parts(class: &ClassCores, rows: &mut Vec<Row>) {
-    let row = |name, n_threads, cores| Row {
+fn parts(class: &ClassCores, rows: &mut Vec<CoresLine>) {
+    let row = |name, n_threads, cores| CoresLine {
         name,
         n_threads,
         cores,

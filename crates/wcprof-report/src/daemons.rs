@@ -7,6 +7,8 @@ use wcprof_profile::short;
 use wcprof_profile::{Estimate, Figure, Fleet, Spread};
 use wcprof_text::{columns, cut, printable_json, terminal_name};
 
+use crate::figures::{MIN_SHOWN, threads_text};
+
 /// Version of the schema. It grows when a field changes its meaning or goes.
 const JSON_VERSION: u32 = 1;
 /// Columns of the name of a row.
@@ -15,8 +17,6 @@ const NAME: usize = 24;
 const CELL: usize = 9;
 /// Columns of a member's name at most.
 const MAX_MEMBER: usize = 16;
-/// Smaller figures are shown as `-`, and no row of them alone.
-const MIN_SHOWN: f64 = 0.005;
 /// Rows of each kind.
 const MAX_ROWS: usize = 12;
 
@@ -81,7 +81,7 @@ fn table(fleet: &Fleet, outliers: &[&Outlier], width: Option<usize>) -> String {
                 let mut own = outliers.iter().filter(|one| one.member == member);
                 let is_unlike = own.any(|one| one.figures.iter().any(|(at, _)| *at == place));
                 let mark = if is_unlike { '*' } else { ' ' };
-                line += &format!(" {:>cell$}{mark}", cell_text(&values[member]));
+                line += &format!(" {:>cell$}{mark}", threads_text(values[member].value));
             }
             lines.push(line.trim_end().to_owned());
         }
@@ -129,13 +129,6 @@ fn name(figure: &Figure) -> String {
         Figure::State(state) => state.name().to_owned(),
         Figure::Category(name) => name.clone(),
         Figure::Lock(function) => short(function),
-    }
-}
-
-fn cell_text(one: &Estimate) -> String {
-    match one.value {
-        value if value >= MIN_SHOWN => format!("{value:.2}"),
-        _ => "-".to_owned(),
     }
 }
 

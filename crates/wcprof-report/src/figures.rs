@@ -22,7 +22,7 @@ pub const COLUMNS: [(&str, &[State]); 5] = [
 ];
 
 /// Fewest threads at a time that are shown as more than `-`.
-pub const MIN_SHOWN: f64 = 0.005;
+pub(crate) const MIN_SHOWN: f64 = 0.005;
 
 /// What the threads of all pools of one name did.
 #[derive(Debug)]
@@ -88,15 +88,21 @@ fn pools(profile: &Profile) -> Vec<PoolTimes<'_>> {
 }
 
 /// Threads at a time, on average, of a sum of time.
-pub(crate) fn at_a_time(profile: &Profile, ns: u64) -> f64 {
+pub fn at_a_time(profile: &Profile, ns: u64) -> f64 {
     ns as f64 / profile.duration_ns().max(1) as f64
 }
 
-/// The same as text: `0.45`, or `-` for next to none.
+/// Threads at a time of a sum of time as text.
 pub(crate) fn at_a_time_text(profile: &Profile, ns: u64) -> String {
-    match at_a_time(profile, ns) {
-        n if n >= MIN_SHOWN => format!("{n:.2}"),
-        _ => "-".to_owned(),
+    threads_text(at_a_time(profile, ns))
+}
+
+/// Threads at a time as text: `0.45`, or `-` for next to none.
+pub fn threads_text(n: f64) -> String {
+    if n >= MIN_SHOWN {
+        format!("{n:.2}")
+    } else {
+        "-".to_owned()
     }
 }
 

@@ -52,7 +52,7 @@ pub use diff_html::diff_html;
 pub use diff_json::diff_json;
 pub use diff_svg::diff_svg;
 pub use diff_text::{DiffTextOptions, diff_text, diff_warning};
-pub use figures::{COLUMNS, MIN_SHOWN};
+pub use figures::{COLUMNS, at_a_time, threads_text};
 pub use folded::folded;
 pub use functions::functions;
 pub use group::group_name;

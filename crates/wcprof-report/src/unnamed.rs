@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use wcprof_profile::model::{Profile, Row, State};
+use wcprof_profile::model::{CODE_IN, KERNEL, Profile, Row, State};
 use wcprof_text::{percent, terminal_name};
 
 /// Least share of the sampled CPU time that is said, percent.
@@ -86,17 +86,14 @@ impl UnnamedCpu {
     }
 
     fn add(&mut self, profile: &Profile, row: &Row, cures: &mut BTreeMap<&'static str, u64>) {
-        let stack = row.stack.and_then(|id| profile.stacks.get(id.0 as usize));
-        let frames = stack.map_or(&[][..], |stack| &stack.frames);
-        let functions = frames.iter().rev();
-        let functions = functions.filter_map(|id| profile.functions.get(id.0 as usize));
+        let mut functions = profile.leaf_first(row);
         // What the program itself did, also where it was in the kernel; what the kernel did in a thread of its own.
-        let mut own = functions.clone().filter(|f| f.module != "[kernel]");
-        let Some(leaf) = own.next().or_else(|| functions.clone().next()) else {
+        let mut own = functions.clone().filter(|f| f.module != KERNEL);
+        let Some(leaf) = own.next().or_else(|| functions.next()) else {
             return;
         };
         // A stand-in for what is not known, as `[on-cpu, not sampled]`.
-        let is_place = leaf.name.starts_with("[code in ");
+        let is_place = leaf.name.starts_with(CODE_IN);
         if leaf.module.is_empty() && leaf.name.starts_with('[') && !is_place {
             return;
         }

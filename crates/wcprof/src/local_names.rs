@@ -10,6 +10,7 @@ use anyhow::Context;
 use wcprof_host::open::{OpenError, TargetFile, read_code_in_time};
 use wcprof_host::procfs::open;
 use wcprof_host::while_wanted;
+use wcprof_profile::model::CODE_IN;
 use wcprof_record::{NamedSnapshot, Recorded, TargetFiles, UnmappedFrames};
 use wcprof_symbols::{
     Cancel, JitCode, JitNames, SymbolReport, jitdump_names, kernel_names, perf_map_names,
@@ -267,7 +268,7 @@ pub(crate) fn place_of_code(
 ) -> Option<SymbolFrame> {
     place_of_jit(unmapped, id, frame)?;
     Some(SymbolFrame {
-        name: format!("[code in {}]", unmapped.code(id)?),
+        name: format!("{CODE_IN}{}]", unmapped.code(id)?),
         ..SymbolFrame::default()
     })
 }

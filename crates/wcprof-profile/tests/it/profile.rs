@@ -213,6 +213,17 @@ fn kernel_names() {
     }
 }
 
+/// The kinds of work of all CPU time by the built-in rules, with their time.
+fn assert_kinds(m: &Maker, expected: &[(Option<&str>, u64)]) {
+    let categories = Rules::builtin().unwrap().categories().unwrap();
+    let kinds = cpu_by_category(&m.profile(), &categories);
+    let kinds: Vec<_> = kinds
+        .iter()
+        .map(|k| (k.name.as_deref(), k.weight))
+        .collect();
+    assert_eq!(kinds, expected);
+}
+
 /// Check that code in no file is a kind of its own where it ran itself, and not what it called.
 #[test]
 fn code_made_at_run_time() {
@@ -226,19 +237,13 @@ fn code_made_at_run_time() {
         let stack = m.stack(stack, StackEnd::Root);
         m.span(thread, ThreadState::OnCpu, None, Some(stack), ns);
     }
-    let categories = Rules::builtin().unwrap().categories().unwrap();
-    let kinds = cpu_by_category(&m.profile(), &categories);
-    let kinds: Vec<_> = kinds
-        .iter()
-        .map(|k| (k.name.as_deref(), k.weight))
-        .collect();
-    assert_eq!(
-        kinds,
-        [
+    assert_kinds(
+        &m,
+        &[
             (Some("code made at run time"), 50),
             (Some("malloc, free"), 20),
-            (None, 10)
-        ]
+            (None, 10),
+        ],
     );
 }
 
@@ -272,15 +277,9 @@ fn ending_threads() {
     let exec = [&call[..2], &["k:begin_new_exec"]].concat();
     let exec = m.stack(&exec, StackEnd::NoUserStack);
     m.span(thread, ThreadState::OnCpu, None, Some(exec), 10);
-    let categories = Rules::builtin().unwrap().categories().unwrap();
-    let kinds = cpu_by_category(&m.profile(), &categories);
-    let kinds: Vec<_> = kinds
-        .iter()
-        .map(|k| (k.name.as_deref(), k.weight))
-        .collect();
-    assert_eq!(
-        kinds,
-        [(Some("ending threads and processes"), 60), (None, 10)]
+    assert_kinds(
+        &m,
+        &[(Some("ending threads and processes"), 60), (None, 10)],
     );
 }
 

@@ -6,7 +6,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Paragraph};
 use wcprof_profile::model::State;
-use wcprof_report::{COLUMNS, MIN_SHOWN};
+use wcprof_report::{COLUMNS, threads_text};
 use wcprof_text::{columns, cut};
 
 use super::model::Model;
@@ -26,8 +26,6 @@ const FIGURES: [(usize, &str, &[State]); 6] = [
     (6, COLUMNS[4].0, COLUMNS[4].1),
     (6, "idle", &[State::Idle, State::PlaceUnknown]),
 ];
-/// Columns of a row beside its bar.
-const BESIDE: usize = NAME + 6 + 6 + 6 + 8 + 5 + 5 + 6 + 6;
 
 /// Draws all of it; a screen that is too small shows what has room. `status` says how long it records,
 /// which time is shown, and what it costs.
@@ -71,7 +69,10 @@ fn draw_rows(frame: &mut Frame<'_>, area: Rect, model: &Model, ui: &Ui, color: b
     let room = usize::from(area.height.saturating_sub(1));
     let at = ui.at(&model.rows);
     let from = (at + 1).saturating_sub(room);
-    let cells = usize::from(area.width).saturating_sub(BESIDE);
+    // A blank before each, and before and behind the number of threads.
+    let figures = FIGURES.map(|(width, ..)| width + 1);
+    let beside = NAME + 6 + figures.iter().sum::<usize>();
+    let cells = usize::from(area.width).saturating_sub(beside);
     let cells = cells.clamp(*BAR.start(), *BAR.end());
     let figures = FIGURES.map(|(width, name, _)| format!(" {name:>width$}"));
     let pool = "pool (threads at a time)";
@@ -110,12 +111,7 @@ fn line_of(row: &Row, ui: &Ui, n_cells: usize, color: bool) -> Line<'static> {
     }
     let figures = FIGURES.map(|(width, _, states)| {
         let n: f64 = states.iter().map(|s| row.states[*s as usize]).sum();
-        let text = if n < MIN_SHOWN {
-            "-".to_owned()
-        } else {
-            format!("{n:.2}")
-        };
-        format!(" {text:>width$}")
+        format!(" {:>width$}", threads_text(n))
     });
     spans.push(Span::raw(figures.concat()));
     Line::from(spans)

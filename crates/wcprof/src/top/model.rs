@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use wcprof_profile::model::{Profile, State};
 use wcprof_profile::{Direction, GroupBy, View, counted_by_class};
-use wcprof_report::{Answers, Overview, TextOptions, TextTrees, rate_text, text};
+use wcprof_report::{Answers, Overview, TextOptions, TextTrees, at_a_time, rate_text, text};
 use wcprof_text::{columns, terminal_name};
 
 use super::row::{Row, RowKey};
@@ -134,7 +134,7 @@ fn rows(profile: &Profile, open: &BTreeSet<RowKey>) -> Vec<Row> {
                 name: format!("{} {}", terminal_name(&thread.comm), thread.tid),
                 key: RowKey::Thread(thread.pid.0, thread.tid.0),
                 n_threads: 1,
-                states: at_a_time(profile, &sums[at]),
+                states: states_at_a_time(profile, &sums[at]),
             }
         });
         let rows: Vec<Row> = rows.collect();
@@ -149,7 +149,7 @@ fn rows(profile: &Profile, open: &BTreeSet<RowKey>) -> Vec<Row> {
             name,
             key,
             n_threads: rows.len(),
-            states: at_a_time(profile, &whole),
+            states: states_at_a_time(profile, &whole),
         };
         (row, rows)
     });
@@ -175,9 +175,8 @@ fn class_of(profile: &Profile, process: usize) -> &str {
 }
 
 /// Threads at a time by state, of nanoseconds.
-fn at_a_time(profile: &Profile, sums: &[u64; State::ALL.len()]) -> [f64; State::ALL.len()] {
-    let duration = profile.duration_ns().max(1) as f64;
-    sums.map(|ns| ns as f64 / duration)
+fn states_at_a_time(profile: &Profile, sums: &[u64; State::ALL.len()]) -> [f64; State::ALL.len()] {
+    sums.map(|ns| at_a_time(profile, ns))
 }
 
 /// The tree of a pool or thread, as `report` prints it.
