@@ -10,6 +10,7 @@ use wcprof_types::TimeNs;
 pub(crate) struct Clock {
     /// When the first tick began: the trace's time 0.
     pub(crate) begin: Option<u64>,
+    /// The latest time that a batch had.
     pub(crate) last: u64,
     /// When the trace was written out last.
     pub(crate) flushed: u64,

@@ -91,9 +91,10 @@ impl Folds {
         Process {
             pid: target.pid(),
             comm: target.comm().to_owned(),
-            cmdline: match self.full_command_lines {
-                true => target.full_cmdline(),
-                false => target.cmdline(),
+            cmdline: if self.full_command_lines {
+                target.full_cmdline()
+            } else {
+                target.cmdline()
             },
             cgroup: target.cgroup(),
             birth: target.birth(),

@@ -602,6 +602,17 @@ mod tests {
 
     use super::*;
 
+    /// Takes over mappings at time 0, with time for all modules, each of which becomes this one of the trace.
+    fn take_over(
+        modules: &mut Modules,
+        maps: &[Mapping],
+        unwinder: &mut Unwinder,
+        shared: &mut SharedFiles,
+        id: ModuleId,
+    ) -> Changes {
+        modules.update(0, maps, unwinder, (shared, &Turn::LONG), |_, _| id)
+    }
+
     /// Check that files of a process that has ended are those that another one had there, but not one that has changed.
     #[test]
     fn known_after_the_end() {
@@ -623,13 +634,7 @@ mod tests {
             let mut modules = Modules::new(ProcessId(0), &target);
             after(&mut cat);
             let mut unwinder = Unwinder::default();
-            modules.update(
-                0,
-                &maps,
-                &mut unwinder,
-                (&mut shared, &Turn::LONG),
-                |_, _| ModuleId(0),
-            );
+            take_over(&mut modules, &maps, &mut unwinder, &mut shared, ModuleId(0));
             cat.kill().unwrap();
             cat.wait().unwrap();
             let problems = modules.take_problems();
@@ -660,13 +665,7 @@ mod tests {
         let (mut unwinder, mut shared) = (Unwinder::default(), SharedFiles::default());
         let hour = 3_600_000_000_000;
         shared.patience.spend(monotonic_ns(), hour);
-        modules.update(
-            0,
-            &maps,
-            &mut unwinder,
-            (&mut shared, &Turn::LONG),
-            |_, _| ModuleId(0),
-        );
+        take_over(&mut modules, &maps, &mut unwinder, &mut shared, ModuleId(0));
         let is_local = |image: &&Image| modules.files.files.is_local(&image.first);
         let images = images(&maps);
         let n_others = images.len() - images.iter().filter(is_local).count();
@@ -692,15 +691,8 @@ mod tests {
             let key = (Avma(start), None);
             let handle = Arc::new(Handle::Bytes(Vec::new()));
             modules.files.handles.insert(key, handle);
-            let mut update = || {
-                modules.update(
-                    0,
-                    &maps,
-                    &mut unwinder,
-                    (&mut shared, &Turn::LONG),
-                    |_, _| ModuleId(n),
-                )
-            };
+            let mut update =
+                || take_over(&mut modules, &maps, &mut unwinder, &mut shared, ModuleId(n));
             let changes = update();
             assert!(changes.any);
             gone.extend(changes.gone);
@@ -729,13 +721,7 @@ mod tests {
         let lines = (1..=100_000).map(line).chain([vdso.to_owned()]);
         let maps = parse_maps(&lines.collect::<String>()).unwrap();
         for _ in 0..2 {
-            modules.update(
-                0,
-                &maps,
-                &mut unwinder,
-                (&mut shared, &Turn::LONG),
-                |_, _| ModuleId(0),
-            );
+            take_over(&mut modules, &maps, &mut unwinder, &mut shared, ModuleId(0));
             assert_eq!(modules.known.len(), MAX_MODULES);
             // No ELF file is where the vdso is said to be.
             assert_eq!(modules.ids.len(), MAX_MODULES - 1);

@@ -148,12 +148,14 @@ impl<S: TraceSink> Recorder<S> {
         writer: S,
         options: RecorderOptions,
     ) -> Result<Self, TraceError> {
-        let (kernel, module_files) = (options.kernel, options.module_files);
-        let max_cpu_percent = options.max_cpu_percent;
         let mut recorder = Self {
             processes: Processes::default(),
             threads: HashMap::new(),
-            stacks: Stacks::new(kernel, module_files, max_cpu_percent),
+            stacks: Stacks::new(
+                options.kernel,
+                options.module_files,
+                options.max_cpu_percent,
+            ),
             clock: Clock::default(),
             writer,
             n_cpus: u64::from(options.header.n_cpus),
@@ -676,10 +678,9 @@ impl<S: TraceSink> Recorder<S> {
     ) -> Result<(StackId, Option<Unwinding>), TraceError> {
         let copied = Copied { copy, all, time };
         match self.processes.get_mut(thread.0) {
-            Some(process) => {
-                let of = (thread.0, process);
-                self.stacks.unwind(of, &copied, &mut self.writer)
-            }
+            Some(process) => self
+                .stacks
+                .unwind(thread.0, process, &copied, &mut self.writer),
             None => {
                 let end = StackEnd::NotSampled;
                 let stack = self.stacks.intern(Vec::new(), end, &mut self.writer)?;

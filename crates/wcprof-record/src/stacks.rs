@@ -80,7 +80,8 @@ impl Stacks {
     /// known from before.
     pub(crate) fn unwind(
         &mut self,
-        (target, process): (TargetId, &mut ProcessState),
+        target: TargetId,
+        process: &mut ProcessState,
         copied: &Copied<'_>,
         sink: &mut impl TraceSink,
     ) -> Result<(StackId, Option<Unwinding>), TraceError> {

@@ -30,9 +30,10 @@ pub(crate) fn raise() -> Result<(), Failure> {
             continue;
         }
         // The stack grows up to the limit of the time; no new program needs to be started for it.
-        let is_raised = match hard >= least {
-            true => setrlimit(resource, usual.min(hard), hard).is_ok(),
-            false => setrlimit(resource, usual, usual).is_ok(),
+        let is_raised = if hard >= least {
+            setrlimit(resource, usual.min(hard), hard).is_ok()
+        } else {
+            setrlimit(resource, usual, usual).is_ok()
         };
         if !is_raised {
             let (kib, least) = (hard >> 10, least >> 10);

@@ -57,7 +57,7 @@ pub(super) struct TimerCpus {
 
 /// What there may be of them.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Room {
+pub(super) struct TargetRoom {
     /// More are not taken in.
     pub(super) max_alive: usize,
     /// Files of modules that may be held open for them.
@@ -75,7 +75,7 @@ pub(super) struct Targets {
     pub(super) births: Option<Births>,
     /// Opens them; from the first of them on.
     pub(super) opener: Option<Opener>,
-    pub(super) room: Room,
+    pub(super) room: TargetRoom,
     /// Processes that another thread finds.
     pub(super) arrivals: Option<Arrivals>,
     /// How the last process left.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use wcprof_text::terminal_name;
 
 use super::control::Control;
-use super::figures::Measured;
+use super::figures::ProfileSize;
 use super::finder::Finder;
 use super::plan::Plan;
 use super::recording::{self, Shared};
@@ -56,9 +56,9 @@ pub(super) fn run(mut plan: Plan) -> Result<(), Failure> {
     print(text(&measured, length, interval).as_bytes())
 }
 
-fn text(measured: &[(String, Measured)], length: Duration, interval: Duration) -> String {
+fn text(measured: &[(String, ProfileSize)], length: Duration, interval: Duration) -> String {
     let mut rows = String::new();
-    let mut sum = Measured::default();
+    let mut sum = ProfileSize::default();
     let (mut most_bytes, mut most_samples) = (0, 0);
     for (title, of) in measured {
         rows += &row(&terminal_name(title), *of);
@@ -86,7 +86,7 @@ fn text(measured: &[(String, Measured)], length: Duration, interval: Duration) -
     )
 }
 
-fn row(title: &str, of: Measured) -> String {
+fn row(title: &str, of: ProfileSize) -> String {
     format!(
         "{:>8} {:>7} {:>8.1}  {title}\n",
         of.n_series,
@@ -102,7 +102,7 @@ mod tests {
     /// Check the sums, and how often all of it fits into a tenant's rate.
     #[test]
     fn limits() {
-        let osd = Measured {
+        let osd = ProfileSize {
             n_series: 60,
             n_samples: 700,
             n_bytes: 100_000,

@@ -38,12 +38,12 @@ pub(super) struct Counted {
     pub(super) ring_bytes: usize,
     pub(super) pushing: Option<(Arc<PushFigures>, Arc<Spool>)>,
     /// What processes made, with `--check` alone.
-    pub(super) measured: Vec<(String, Measured)>,
+    pub(super) measured: Vec<(String, ProfileSize)>,
 }
 
 /// What a process makes of an interval.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Measured {
+pub(super) struct ProfileSize {
     /// Of Pyroscope, for which labels of samples are labels of series.
     pub(super) n_series: usize,
     pub(super) n_samples: usize,

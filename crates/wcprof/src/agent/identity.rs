@@ -23,7 +23,7 @@ use wcprof_types::{Container, Pid, ceph_daemon, vm_name};
 pub(super) const DOUBTFUL: &str = "doubtful";
 /// Users of the system have smaller numbers (`SYS_UID_MAX` of `/etc/login.defs`).
 const FIRST_USER: u32 = 1000;
-/// Names whose processes are remembered, and clusters or containers of one name.
+/// NameHolders whose processes are remembered, and clusters or containers of one name.
 const MAX_REMEMBERED: usize = 4096;
 const MAX_CLUSTERS: usize = 64;
 
@@ -135,12 +135,12 @@ fn system_unit(cgroup: &str) -> Option<&str> {
 
 /// The processes that had each name last.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(super) struct NameHolders {
     /// By the name: those that kept it last, of each cluster and container.
     had: HashMap<String, Vec<Claim>>,
 }
 
-impl Names {
+impl NameHolders {
     /// Which of these are doubtful, by their place, and what is to be said of it.
     pub(super) fn doubtful(&mut self, claims: &[Claim]) -> (Vec<bool>, Vec<String>) {
         let mut by_name: HashMap<&str, Vec<&Claim>> = HashMap::new();
@@ -226,7 +226,7 @@ mod tests {
     const UNIT: &str = "/system.slice/system-ceph\\x2dosd.slice/ceph-osd@3.service";
     const USER: &str = "/user.slice/user-1000.slice/session-1.scope";
 
-    fn doubtful(names: &mut Names, claims: &[Claim]) -> Vec<bool> {
+    fn doubtful(names: &mut NameHolders, claims: &[Claim]) -> Vec<bool> {
         let (doubtful, remarks) = names.doubtful(claims);
         let n = doubtful.iter().filter(|doubtful| **doubtful).count();
         assert_eq!(remarks.len(), n, "{remarks:?}");
@@ -236,7 +236,7 @@ mod tests {
     /// Check who keeps the name of two that come at once: the one of the unit, else the one of the system's user, else none.
     #[test]
     fn two_at_once() {
-        let of = |claims: &[Claim]| doubtful(&mut Names::default(), claims);
+        let of = |claims: &[Claim]| doubtful(&mut NameHolders::default(), claims);
         let (real, tenant) = (claim(1, 64045, UNIT), claim(2, 1000, USER));
         assert_eq!(of(&[tenant.clone(), real.clone()]), [true, false]);
         let other_unit = claim(3, 0, "/system.slice/cron.service");
@@ -250,15 +250,15 @@ mod tests {
     /// changes its user.
     #[test]
     fn earlier_and_restarted() {
-        let mut names = Names::default();
+        let mut names = NameHolders::default();
         let (first, tenant) = (claim(1, 0, "/"), claim(2, 0, "/"));
         assert_eq!(doubtful(&mut names, std::slice::from_ref(&first)), [false]);
         assert_eq!(doubtful(&mut names, &[tenant, first]), [true, false]);
-        let mut names = Names::default();
+        let mut names = NameHolders::default();
         assert_eq!(doubtful(&mut names, &[claim(1, 0, UNIT)]), [false]);
         let tenant = claim(2, 1000, USER);
         assert_eq!(doubtful(&mut names, std::slice::from_ref(&tenant)), [true]);
-        let mut others = Names::default();
+        let mut others = NameHolders::default();
         assert_eq!(doubtful(&mut others, &[claim(1, 64045, UNIT)]), [false]);
         assert_eq!(doubtful(&mut others, std::slice::from_ref(&tenant)), [true]);
         let upgraded = claim(3, 64045, UNIT);
@@ -270,7 +270,7 @@ mod tests {
     fn clusters_and_containers() {
         let in_container =
             |pid, digit: &str| claim(pid, 167, &format!("/docker/{}", digit.repeat(64)));
-        let of = |claims: &[Claim]| doubtful(&mut Names::default(), claims);
+        let of = |claims: &[Claim]| doubtful(&mut NameHolders::default(), claims);
         assert_eq!(
             of(&[in_container(1, "a"), in_container(2, "b")]),
             [false, false]

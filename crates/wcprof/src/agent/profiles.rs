@@ -21,8 +21,8 @@ use wcprof_symbols::{SymbolOptions, call_name};
 use wcprof_trace::model::{Process, Tables};
 use wcprof_types::{Pid, ceph_daemon};
 
-use super::figures::{Figures, Measured};
-use super::identity::{Claim, Names, doubtful_label};
+use super::figures::{Figures, ProfileSize};
+use super::identity::{Claim, NameHolders, doubtful_label};
 use super::intervals::{Interval, MIN_NS};
 use super::log::{self, Level, Sparing};
 use super::plan::Plan;
@@ -47,7 +47,7 @@ pub(super) struct Profiles<'a> {
     figures: &'a Figures,
     names: LiveNames,
     ceph: Looked,
-    claimed: Names,
+    claimed: NameHolders,
     doubts: Sparing,
 }
 
@@ -65,7 +65,7 @@ impl<'a> Profiles<'a> {
             figures,
             names: LiveNames::new(Detail::Frames, longest_pause(plan.args.sampling.max_cpu)),
             ceph: Looked::default(),
-            claimed: Names::default(),
+            claimed: NameHolders::default(),
             doubts: Sparing::default(),
         }
     }
@@ -141,9 +141,10 @@ impl<'a> Profiles<'a> {
             .enumerate()
             .filter(|(_, (_, shown))| shown.ended.is_none());
         for (at, (process, shown)) in living {
-            let fsid = match shown.fsid.is_empty() {
-                true => self.ceph.of(process).fsid,
-                false => Some(shown.fsid.clone()),
+            let fsid = if shown.fsid.is_empty() {
+                self.ceph.of(process).fsid
+            } else {
+                Some(shown.fsid.clone())
             };
             if let Some(claim) = Claim::of(process, fsid.as_deref()) {
                 claims.push(claim);
@@ -202,7 +203,7 @@ impl<'a> Profiles<'a> {
             let mut figures = self.figures.lock();
             if self.plan.args.check {
                 let made = all.iter().skip(n_before).map(|pushed| &pushed.profile);
-                let measured = made.map(|profile| Measured {
+                let measured = made.map(|profile| ProfileSize {
                     n_series: profile.n_series(),
                     n_samples: profile.n_samples(),
                     n_bytes: profile.len_bytes(),
