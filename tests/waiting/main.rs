@@ -49,6 +49,7 @@ wcprof_testkit::engine_tests! {
         odd::no_cfi: "Check that a stack which call frame information leaves is truncated, though rbp is 0.",
         odd::resolver: "Check the stack of a thread in a resolver that binds a function lazily.",
         odd::two_segments: "Check stacks of a program with two executable segments in one page of its file.",
+        odd::versions: "Check that two versions of a library's function are two functions.",
         odd::fiber: "Check that the stack of a fiber begins where Boost.Context or makecontext begins it.",
         odd::trampoline: "Check that a stack goes on below a trampoline of CPython's.",
         odd::frame_by_rbx: "Check stacks of functions whose frame is in rbx.",

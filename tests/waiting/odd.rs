@@ -107,6 +107,36 @@ pub(crate) fn no_cfi(engine: Engine) {
     assert!(share.is_some_and(is_right), "{screen}");
 }
 
+/// Threads wait in two versions of one function of a stripped library.
+pub(crate) fn versions(engine: Engine) {
+    let folder = tempfile::tempdir_in(output_folder()).expect("temporary folder");
+    let program = folder.path().join("uses_versions");
+    let library = folder.path().join("libversions.so");
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/src");
+    let script = sources.join("versions.map");
+    let script = format!("-Wl,--version-script={}", script.display());
+    compile("versions.c", &["-shared", "-fPIC", "-s", &script], &library);
+    let place = folder.path().display();
+    let flags = [
+        &format!("-L{place}"),
+        "-lversions",
+        &format!("-Wl,-rpath,{place}"),
+    ];
+    compile("uses_versions.c", &flags, &program);
+    let target = RemoteProcess::start(&program);
+    let recording = Attach::new(engine, target.pid()).seconds(1.0).run();
+    recording.assert_sound(engine);
+    for (name, chain) in [
+        ("u-old", ["u_old", "wait_here@V_1"]),
+        // As programs are linked with it now.
+        ("u-new", ["u_new", "wait_here"]),
+    ] {
+        let thread = recording.folded().thread(name).states(&["[sleep]"]);
+        let right = thread.chain(&chain);
+        assert!(right.share_of(&thread) > 0.999, "{}", thread.show());
+    }
+}
+
 /// Compile a source of the fixtures with these flags.
 fn compile(source: &str, flags: &[&str], output: &Path) {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/src");
