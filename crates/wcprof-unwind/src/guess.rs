@@ -464,14 +464,25 @@ impl Unwinder {
     ) -> Option<Cursor> {
         let lookup = cursor.address.for_lookup();
         let frame = (raw(cursor.address), cursor.sp, cursor.bp);
+        let linked = self.linked_code(cursor, memory, text);
+        // Its slot in the stack: `rbp` points below it.
+        let linked = cursor.bp.map(|bp| bp.wrapping_add(8)).zip(linked);
+        let in_slot = |slot, caller| match linked {
+            Some((at, linked)) if at == slot => linked,
+            _ => caller,
+        };
         if let Some(known) = self.searched.get(&frame) {
-            let (_, caller) = caller_at(cursor, (*known)?, memory)?;
-            return Some(caller);
+            let slot = (*known)?;
+            let (_, caller) = caller_at(cursor, slot, memory)?;
+            return Some(in_slot(slot, caller));
         }
-        for slot in self.slots_above(cursor)? {
+        // Whether `rbp` is the function's own or that of a caller: above lie the frames of others.
+        let last = linked.map_or(u64::MAX, |(at, _)| at);
+        for slot in self.slots_above(cursor)?.take_while(|slot| *slot <= last) {
             let Some((word, caller)) = self.candidate(cursor, slot, memory)? else {
                 continue;
             };
+            let caller = in_slot(slot, caller);
             let mut buffer = [0; CALL_LOOKBEHIND];
             let before = bytes_before(text, word, &mut buffer);
             let target = direct_call_target(before, word);
@@ -532,6 +543,18 @@ impl Unwinder {
             };
             is_begin(to)
         })
+    }
+
+    /// What `rbp` says is the caller, if that is code of a module with a call before the return address, and so on.
+    fn linked_code<M: StackMemory + ?Sized>(
+        &self,
+        cursor: &Cursor,
+        memory: &mut M,
+        text: &mut dyn TextMemory,
+    ) -> Option<Cursor> {
+        let caller = self.linked_by_bp(cursor, memory, text)?;
+        let goes_up = caller.bp.is_some_and(|bp| bp >= caller.sp);
+        (goes_up && self.is_code(caller.address.for_lookup())).then_some(caller)
     }
 
     /// What `rbp` says is the caller, if a call precedes the return address.

@@ -1,12 +1,14 @@
 //! Builds the fixture, runs one of its scenarios, and loads what it dumped.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use wcprof_types::{Avma, LoadBias, Mapping, UserRegs, parse_maps_line};
-use wcprof_unwind::{ModuleCode, ReadError, StackMemory, Unwinder};
+use object::{Object, ObjectSymbol};
+use wcprof_types::{Avma, LoadBias, Mapping, Svma, UserRegs, parse_maps_line};
+use wcprof_unwind::{ModuleCode, ReadError, StackMemory, Unwinder, UnwoundStack};
 
 /// A compiled fixture in its own temporary folder.
 pub struct Fixture {
@@ -198,6 +200,60 @@ impl Files {
                     .map(|found| buffer.copy_from_slice(found))
                     .is_some()
             })
+    }
+}
+
+/// A library that was made of assembler.
+pub struct Assembled {
+    bytes: Vec<u8>,
+    symbols: BTreeMap<String, u64>,
+}
+
+impl Assembled {
+    /// Address of its first byte.
+    const BASE: u64 = 0x10_0000_0000;
+
+    pub fn build(assembler: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (source, library) = (folder.path().join("a.s"), folder.path().join("a.so"));
+        std::fs::write(&source, assembler).unwrap();
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-shared", "-nostdlib", "-Wl,-Bsymbolic", "-o"]);
+        let status = gcc.args([&library, &source]).status();
+        assert!(status.expect("gcc starts").success());
+        let bytes = std::fs::read(library).unwrap();
+        let file = object::File::parse(&bytes[..]).unwrap();
+        let symbols = file.symbols();
+        let symbols = symbols.map(|s| (s.name().unwrap().to_owned(), s.address()));
+        Self {
+            symbols: symbols.collect(),
+            bytes,
+        }
+    }
+
+    pub fn address(&self, symbol: &str) -> u64 {
+        Self::BASE + self.symbols[symbol]
+    }
+
+    pub fn unwind<M: StackMemory>(
+        &self,
+        regs: &UserRegs,
+        memory: &mut M,
+    ) -> (Unwinder, UnwoundStack) {
+        let code = Arc::new(ModuleCode::parse(&self.bytes).unwrap());
+        let mut unwinder = Unwinder::default();
+        let end = Avma(Self::BASE + code.end().0);
+        let bias = LoadBias(Self::BASE);
+        unwinder.add_module(Avma(Self::BASE), end, bias, Ok(Arc::clone(&code)));
+        let mut text = |address: Avma, buffer: &mut [u8]| {
+            let offset = address.0.checked_sub(Self::BASE).map(Svma);
+            let offset = offset.and_then(|svma| code.file_offset(svma));
+            let found = offset.and_then(|o| self.bytes.get(o.0 as usize..)?.get(..buffer.len()));
+            found.map(|found| buffer.copy_from_slice(found)).is_some()
+        };
+        let mut stack = UnwoundStack::default();
+        unwinder.unwind(regs, memory, &mut text, &mut stack);
+        (unwinder, stack)
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod common;
 mod debug_frame;
+mod frame_pointers;
 mod hostile;
 mod jit;
 mod real_code;

@@ -1,12 +1,9 @@
 //! Frames that are known by memory below the stack pointer, with and without a copy of it.
 
-use std::collections::BTreeMap;
-use std::process::Command;
-use std::sync::Arc;
+use wcprof_types::{Avma, RED_ZONE, StackEnd, UserRegs};
+use wcprof_unwind::StackCopy;
 
-use object::{Object, ObjectSymbol};
-use wcprof_types::{Avma, LoadBias, RED_ZONE, StackEnd, UserRegs};
-use wcprof_unwind::{ModuleCode, StackCopy, Unwinder, UnwoundStack};
+use crate::common::Assembled;
 
 /// `in_red_zone` keeps its CFA 8 bytes below the stack pointer; `chooser` goes on as it.
 const SOURCE: &str = r#"
@@ -62,107 +59,59 @@ in_red_zone_start:
     .section .note.GNU-stack, "", @progbits
 "#;
 
-/// Where the stack pointer is, and the module.
+/// Where the stack pointer is.
 const SP: u64 = 0x7000_0000;
-const BASE: u64 = 0x10_0000_0000;
 
-struct Program {
-    bytes: Vec<u8>,
-    symbols: BTreeMap<String, u64>,
-}
-
-impl Program {
-    fn build() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let (source, program) = (folder.path().join("a.s"), folder.path().join("a.so"));
-        std::fs::write(&source, SOURCE).unwrap();
-        let mut gcc = Command::new("gcc");
-        gcc.args(["-shared", "-nostdlib", "-Wl,-Bsymbolic", "-o"]);
-        let status = gcc.args([&program, &source]).status();
-        assert!(status.expect("gcc starts").success());
-        let bytes = std::fs::read(program).unwrap();
-        let file = object::File::parse(&bytes[..]).unwrap();
-        let symbols = file.symbols();
-        let symbols = symbols.map(|s| (s.name().unwrap().to_owned(), s.address()));
-        Self {
-            symbols: symbols.collect(),
-            bytes,
-        }
+/// Unwinds from `in_red_zone` with these words from the stack pointer on, and the word below it.
+fn unwind(program: &Assembled, words: &[u64], red_zone: Option<u64>) -> (Vec<u64>, StackEnd, u32) {
+    let regs = UserRegs {
+        ip: Avma(program.address("in_red_zone") + 1),
+        sp: Avma(SP),
+        bp: Some(0),
+        ..UserRegs::default()
+    };
+    let mut copy = vec![0; if red_zone.is_some() { RED_ZONE - 8 } else { 0 }];
+    let base = SP - copy.len() as u64 - 8 * u64::from(red_zone.is_some());
+    for word in red_zone.iter().chain(words) {
+        copy.extend(word.to_le_bytes());
     }
-
-    fn address(&self, symbol: &str) -> u64 {
-        BASE + self.symbols[symbol]
-    }
-
-    /// Where the call returns to that a function makes after `sub $8, %rsp`.
-    fn after_call(&self, symbol: &str) -> u64 {
-        self.address(symbol) + 9
-    }
-
-    /// Where the `n`th call of `root` returns to.
-    fn in_root(&self, n: u64) -> u64 {
-        self.address("root") + 5 * n
-    }
-
-    /// Unwinds from `in_red_zone` with these words from the stack pointer on, and the word below it.
-    fn unwind(&self, words: &[u64], red_zone: Option<u64>) -> (Vec<u64>, StackEnd, u32) {
-        let code = Arc::new(ModuleCode::parse(&self.bytes).unwrap());
-        let mut unwinder = Unwinder::default();
-        let end = Avma(BASE + code.end().0);
-        unwinder.add_module(Avma(BASE), end, LoadBias(BASE), Ok(Arc::clone(&code)));
-        let regs = UserRegs {
-            ip: Avma(self.address("in_red_zone") + 1),
-            sp: Avma(SP),
-            bp: Some(0),
-            ..UserRegs::default()
-        };
-        let mut copy = vec![0; if red_zone.is_some() { RED_ZONE - 8 } else { 0 }];
-        let base = SP - copy.len() as u64 - 8 * u64::from(red_zone.is_some());
-        for word in red_zone.iter().chain(words) {
-            copy.extend(word.to_le_bytes());
-        }
-        let mut memory = StackCopy::new(Avma(base), &copy, Avma(SP + 0x10000));
-        let mut text = |address: Avma, buffer: &mut [u8]| {
-            let offset = address.0.checked_sub(BASE).map(wcprof_types::Svma);
-            let offset = offset.and_then(|svma| code.file_offset(svma));
-            let found = offset.and_then(|o| self.bytes.get(o.0 as usize..)?.get(..buffer.len()));
-            found.map(|found| buffer.copy_from_slice(found)).is_some()
-        };
-        let mut stack = UnwoundStack::default();
-        unwinder.unwind(&regs, &mut memory, &mut text, &mut stack);
-        let starts = stack.frames.iter().map(|frame| {
-            let start = unwinder.fde_start(frame.address.for_lookup());
-            start.map_or(0, |start| start.0)
-        });
-        (starts.collect(), stack.end, stack.n_guessed)
-    }
+    let mut memory = StackCopy::new(Avma(base), &copy, Avma(SP + 0x10000));
+    let (unwinder, stack) = program.unwind(&regs, &mut memory);
+    let starts = stack.frames.iter().map(|frame| {
+        let start = unwinder.fde_start(frame.address.for_lookup());
+        start.map_or(0, |start| start.0)
+    });
+    (starts.collect(), stack.end, stack.n_guessed)
 }
 
 /// Check that the one call that leads to the function says where its frame ends, also by way of a function that chooses it; that
 /// nothing is taken where two do, or none; and that the word itself goes before all that.
 #[test]
 fn without_a_copy() {
-    let program = Program::build();
+    let program = Assembled::build(SOURCE);
+    // Where the `n`th call of `root` returns to, and the call that another function makes after `sub $8, %rsp`.
+    let in_root = |n: u64| program.address("root") + 5 * n;
+    let after_call = |symbol| program.address(symbol) + 9;
     let [root, first, second, by_choice, leaf] =
         ["root", "first", "second", "by_choice", "in_red_zone"].map(|name| program.address(name));
-    let of_first = [program.after_call("first"), 0, program.in_root(1)];
-    let of_second = [program.after_call("second"), 0, program.in_root(2)];
-    let of_choice = [program.after_call("by_choice"), 0, program.in_root(3)];
+    let of_first = [after_call("first"), 0, in_root(1)];
+    let of_second = [after_call("second"), 0, in_root(2)];
+    let of_choice = [after_call("by_choice"), 0, in_root(3)];
     let stack = |parts: &[&[u64]]| [&[7, 8], &parts.concat()[..], &[9; 8]].concat();
     let one = stack(&[&of_first]);
     let whole = |of| (vec![leaf, of, root], StackEnd::Root, 1);
-    assert_eq!(program.unwind(&one, None), whole(first));
+    assert_eq!(unwind(&program, &one, None), whole(first));
     assert_eq!(
-        program.unwind(&stack(&[&of_choice]), None),
+        unwind(&program, &stack(&[&of_choice]), None),
         whole(by_choice)
     );
     let cut = (vec![leaf], StackEnd::CopyTooShort, 0);
     let two = stack(&[&of_first, &of_second]);
-    assert_eq!(program.unwind(&two, None), cut);
+    assert_eq!(unwind(&program, &two, None), cut);
     // What does not go on to the root is no candidate.
     let left_over = stack(&[&of_first[..1], &[3, 4], &of_second]);
-    assert_eq!(program.unwind(&left_over, None), whole(second));
-    assert_eq!(program.unwind(&stack(&[&[program.in_root(1)]]), None), cut);
+    assert_eq!(unwind(&program, &left_over, None), whole(second));
+    assert_eq!(unwind(&program, &stack(&[&[in_root(1)]]), None), cut);
     let known = (vec![leaf, second, root], StackEnd::Root, 0);
-    assert_eq!(program.unwind(&two, Some(SP + 8 * 6)), known);
+    assert_eq!(unwind(&program, &two, Some(SP + 8 * 6)), known);
 }
