@@ -1,6 +1,7 @@
 //! Which processes of this machine are meant: by name, control group, virtual machine, OSD or parent.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::Path;
 
 use globset::GlobMatcher;
@@ -15,19 +16,29 @@ use crate::target::read_args;
 /// Where control groups are mounted.
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
-/// A process that may become a target. Not for output: its command line still holds secrets.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+/// A process that may become a target. Its command line still holds secrets: `Debug` does not show them.
+#[derive(Clone, PartialEq, Eq, Default)]
 pub struct Candidate {
     /// Its pid.
     pub pid: Pid,
     /// The process that started it.
     pub parent: Pid,
+    /// When it was started, in clock ticks since boot.
+    pub started: u64,
     /// Its name, at most 15 bytes.
     pub comm: String,
     /// Its arguments.
     pub args: Vec<String>,
     /// Paths of its control groups, one for each hierarchy.
     pub cgroups: Vec<String>,
+}
+
+impl fmt::Debug for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Candidate");
+        shown.field("pid", &self.pid).field("comm", &self.comm);
+        shown.finish_non_exhaustive()
+    }
 }
 
 /// What to look for.
@@ -115,6 +126,7 @@ pub fn candidate(pid: i32) -> Option<Candidate> {
     Some(Candidate {
         pid: Pid(pid),
         parent: Pid(stat.parent),
+        started: stat.start_ticks,
         comm: stat.comm,
         // What another user may not read, or does not answer, has no arguments here and is found by its name alone.
         args: read_args(Pid(pid)),
@@ -193,6 +205,7 @@ mod tests {
         assert!(!Selector::Vm(glob("we")).matches(&vm));
         let osd = process(&["ceph-osd", "--id", "12"]);
         assert!(Selector::Osd(glob("12")).matches(&osd));
+        assert!(!format!("{osd:?}").contains("12"));
         assert!(!Selector::Osd(glob("1")).matches(&osd));
         assert!(Selector::Osd(glob("*")).matches(&osd));
         assert!(!Selector::Osd(glob("*")).matches(&vm));

@@ -1,12 +1,12 @@
 //! The observed process: checks before attaching, its mappings, its end.
 
-use std::io;
 use std::os::fd::OwnedFd;
+use std::{fmt, io};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 use thiserror::Error;
-use wcprof_types::{Pid, process_title, redact_args};
+use wcprof_types::{Pid, REDACTED, process_title, redact_args};
 
 use crate::clock::process_cpu_ns;
 use crate::deadline::{Awaited, with_deadline};
@@ -99,9 +99,19 @@ pub struct Target {
     identity: Identity,
     comm: String,
     title: String,
-    /// Its arguments, secrets among them, a zero byte after each: many short ones take no more than that.
-    args: String,
+    args: RawArgs,
     uid_differs: bool,
+}
+
+/// Arguments of a process, secrets among them, a zero byte after each: many short ones take no more than that. `Debug`
+/// does not show them.
+#[derive(Default)]
+struct RawArgs(String);
+
+impl fmt::Debug for RawArgs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(REDACTED)
+    }
 }
 
 /// Whether it is the same process with the same program.
@@ -198,13 +208,13 @@ impl Target {
             identity: Identity::new(&stat),
             comm: stat.comm,
             title: String::new(),
-            args: String::new(),
+            args: RawArgs::default(),
             uid_differs,
         };
         target.mappings()?;
         let args = read_args(pid);
         target.title = process_title(&target.comm, &args);
-        target.args = args.into_iter().map(|a| a + "\0").collect();
+        target.args = RawArgs(args.into_iter().map(|a| a + "\0").collect());
         target.refuse_32_bit()?;
         Ok(target)
     }
@@ -247,7 +257,7 @@ impl Target {
 
     /// Its command line when it was opened with all secrets, arguments apart; at most 64 KiB of it.
     pub fn full_cmdline(&self) -> Vec<String> {
-        split_args(&self.args)
+        split_args(&self.args.0)
     }
 
     /// Which process it is, of all that ever had its pid: the boot id of its kernel, a space, and its start in
@@ -480,6 +490,8 @@ mod tests {
         assert_eq!(target.title(), "osd.3");
         assert_eq!(target.cmdline()[3..], ["--id", "3", "--key=***"]);
         assert_eq!(target.full_cmdline()[5..], ["--key=AQ=="]);
+        let shown = format!("{target:?}");
+        assert!(!shown.contains("AQ=="), "{shown}");
         child.wait().unwrap();
     }
 }

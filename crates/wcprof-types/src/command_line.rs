@@ -69,8 +69,14 @@ const CEPH_PROGRAMS: [(&str, &str); 5] = [
 ];
 
 /// Whether a program of this name is a daemon of Ceph.
-pub(crate) fn is_ceph_program(name: &str) -> bool {
+pub(crate) fn is_ceph_daemon(name: &str) -> bool {
     CEPH_PROGRAMS.iter().any(|(program, _)| *program == name)
+}
+
+/// Whether a program of this name takes Ceph's options: a daemon or one of its tools, as `rbd`, `rados` and `ceph-fuse`.
+pub(crate) fn is_ceph_program(name: &str) -> bool {
+    let first = name.split('-').next().unwrap_or(name);
+    matches!(first, "ceph" | "rados" | "radosgw" | "rbd")
 }
 
 /// The name of a daemon of Ceph as its commands show it: `osd.3`, `mon.a`, `rgw.x`.

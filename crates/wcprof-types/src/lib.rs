@@ -29,7 +29,7 @@ pub use container::{Container, ceph_fsid};
 pub use counters::{CounterName, CounterValue};
 pub use cpu_list::{cpu_list, parse_cpus};
 pub use mapping::{Mapping, MapsError, file_name, parse_maps, parse_maps_line, undeleted};
-pub use redact::{CEPH_OPTIONS, REDACTED, anonymous_args, redact_args, redact_variable};
+pub use redact::{REDACTED, anonymous_args, keeps_ceph_option, redact_args, redact_variable};
 pub use sample::{FdKind, FdTarget, RED_ZONE, ScratchRegs, StopCause, UserRegs, Wait};
 pub use state::{Sched, StackEnd, ThreadState};
 

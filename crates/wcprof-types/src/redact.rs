@@ -6,7 +6,7 @@
 //! |---|---|
 //! | QEMU | what says how disks, network devices and processors are served ([`qemu`]) |
 //! | Ceph's daemons | who they are: `--id`, `--name`, `--cluster`, `--fsid`, `--conf`, `--osd-data` |
-//! | all | Ceph's options of [`CEPH_OPTIONS`], as in `--ms-client-mode=secure` |
+//! | Ceph's programs | options of [`CEPH_OPTIONS`] with values of [`CEPH_VALUES`] and numbers, as in `--ms-client-mode=secure` |
 //! | `perf` | how it was asked to record: `-F`, `-e`, `--call-graph` and others |
 //!
 //! The name of the program and a title that a process gave itself (`postgres: checkpointer`) are kept, too.
@@ -18,11 +18,11 @@ pub use words::REDACTED;
 use words::{is_name, option_name};
 
 use crate::command_line::{
-    is_ceph_program, is_program, is_qemu_program, program_name, rewritten_title,
+    is_ceph_daemon, is_ceph_program, is_program, is_qemu_program, program_name, rewritten_title,
 };
 
-/// Options of Ceph that checks or labels use, by name or beginning, spelled with `_`. None holds a secret.
-pub const CEPH_OPTIONS: [&str; 13] = [
+/// Options of Ceph that checks or labels use, by name or beginning, spelled with `_`.
+const CEPH_OPTIONS: [&str; 13] = [
     "fsid",
     "ms_",
     "rbd_cache",
@@ -37,6 +37,33 @@ pub const CEPH_OPTIONS: [&str; 13] = [
     "librados_thread_count",
     "auth_client_required",
 ];
+
+/// Words that are values of [`CEPH_OPTIONS`]. With numbers, they are all that is kept of these: a value of another form
+/// may be a secret, of a later option or a misspelled one.
+const CEPH_VALUES: [&str; 18] = [
+    "secure",
+    "crc",
+    "true",
+    "false",
+    "yes",
+    "no",
+    "on",
+    "off",
+    "none",
+    "cephx",
+    "bluestore",
+    "filestore",
+    "memstore",
+    "async",
+    "posix",
+    "async+posix",
+    "writethrough",
+    "writeback",
+];
+/// The longest number with its unit that is kept, bytes.
+const MAX_NUMBER: usize = 24;
+/// The length of a cluster's `fsid`, a UUID.
+const MAX_FSID: usize = 36;
 
 /// Who a daemon of Ceph is, and where its files are.
 const CEPH_IDENTITY: [&str; 10] = [
@@ -100,22 +127,41 @@ pub fn redact_args(comm: &str, args: &[String]) -> Vec<String> {
     let mut kept = vec![program.clone()];
     if is_program(comm, args, is_qemu_program) {
         qemu::redact(others, &mut kept);
+    } else if is_program(comm, args, is_ceph_daemon) {
+        options(others, &CEPH_IDENTITY, keeps_ceph_option, &mut kept);
     } else if is_program(comm, args, is_ceph_program) {
-        options(others, &CEPH_IDENTITY, &mut kept);
+        options(others, &[], keeps_ceph_option, &mut kept);
     } else if is_program(comm, args, |name| name == "perf") {
         // `perf record`.
         let is_command = |word: &&String| is_name(word);
         let command = others.first().filter(is_command);
         kept.extend(command.cloned());
-        options(
-            &others[usize::from(command.is_some())..],
-            &PERF_OPTIONS,
-            &mut kept,
-        );
+        let others = &others[usize::from(command.is_some())..];
+        options(others, &PERF_OPTIONS, |_, _| false, &mut kept);
     } else {
-        options(others, &[], &mut kept);
+        options(others, &[], |_, _| false, &mut kept);
     }
     kept
+}
+
+/// Whether the value of an option of Ceph is kept, given its name without dashes, spelled with `-` or `_`.
+pub fn keeps_ceph_option(name: &str, value: &str) -> bool {
+    let name = name.replace('-', "_");
+    let is_number = |word: &str| {
+        let digits = word.trim_end_matches(|last: char| last.is_ascii_alphabetic());
+        let is_digit = |byte: u8| byte.is_ascii_digit() || byte == b'.';
+        word.len() - digits.len() <= 2 && !digits.is_empty() && digits.bytes().all(is_digit)
+    };
+    if name == "fsid" {
+        let is_hex = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
+        return value.len() <= MAX_FSID && value.bytes().all(is_hex);
+    }
+    CEPH_OPTIONS.iter().any(|option| name.starts_with(option))
+        && value.split([' ', ',']).all(|word| {
+            word.is_empty()
+                || CEPH_VALUES.contains(&word)
+                || word.len() <= MAX_NUMBER && is_number(word)
+        })
 }
 
 /// What is kept of an environment variable; `None` of one that is not kept at all.
@@ -128,7 +174,7 @@ pub fn redact_variable(name: &str, value: &str) -> Option<String> {
     }
     let words: Vec<String> = value.split_whitespace().map(str::to_owned).collect();
     let mut kept = Vec::new();
-    options(&words, &CEPH_IDENTITY, &mut kept);
+    options(&words, &CEPH_IDENTITY, keeps_ceph_option, &mut kept);
     Some(kept.join(" "))
 }
 
@@ -144,32 +190,36 @@ pub fn anonymous_args(comm: &str, args: &[String]) -> Vec<String> {
     kept
 }
 
-/// Whether the value of an option is kept, given its name with its dashes.
-fn keeps_value(name: &str, also: &[&str]) -> bool {
-    let of_ceph = || {
-        let name = name.strip_prefix("--")?.replace('-', "_");
-        Some(CEPH_OPTIONS.iter().any(|option| name.starts_with(option)))
+/// Arguments of a program that has its options as `-x VALUE`, `--xy VALUE` and `--xy=VALUE`. Kept are the values of those
+/// in `known`, with their dashes, and those that pass `keeps`, given the name without dashes and the value.
+fn options(
+    args: &[String],
+    known: &[&str],
+    keeps: impl Fn(&str, &str) -> bool,
+    kept: &mut Vec<String>,
+) {
+    let keeps_value = |name: &str, value: &str| {
+        known.contains(&name.replace('_', "-").as_str())
+            || name
+                .strip_prefix("--")
+                .is_some_and(|name| keeps(name, value))
     };
-    also.contains(&name.replace('_', "-").as_str()) || of_ceph().unwrap_or(false)
-}
-
-/// Arguments of a program that has its options as `-x VALUE`, `--xy VALUE` and `--xy=VALUE`; the values of those in
-/// `also` and of [`CEPH_OPTIONS`] are kept.
-fn options(args: &[String], also: &[&str], kept: &mut Vec<String>) {
-    let mut args = args.iter();
+    let mut args = args.iter().peekable();
     while let Some(arg) = args.next() {
-        let (name, value) = match arg.split_once('=') {
-            Some((name, value)) if name.starts_with("--") => (name, Some(value)),
-            _ => (arg.as_str(), None),
-        };
-        match (keeps_value(name, also), value) {
-            (true, Some(_)) => kept.push(arg.clone()),
-            (true, None) => {
-                kept.push(arg.clone());
-                kept.extend(args.next().cloned());
-            }
-            (false, _) => kept.push(option_name(arg)),
+        if let Some((name, value)) = arg.split_once('=').filter(|_| arg.starts_with("--")) {
+            let is_kept = keeps_value(name, value);
+            kept.push(if is_kept {
+                arg.clone()
+            } else {
+                option_name(arg)
+            });
+            continue;
         }
+        kept.push(option_name(arg));
+        kept.extend(
+            args.next_if(|next| !next.starts_with('-') && keeps_value(arg, next))
+                .cloned(),
+        );
     }
 }
 

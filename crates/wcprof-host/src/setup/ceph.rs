@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use wcprof_types::snapshot::{CephSetup, ProcessSetup};
-use wcprof_types::{CEPH_OPTIONS, Pid, option_value};
+use wcprof_types::{Pid, keeps_ceph_option, option_value};
 
 use super::tree::{Absent, Tree};
 use crate::deadline::{Awaited, with_deadline};
@@ -129,9 +129,9 @@ fn options(text: &str, name: &Name<'_>) -> BTreeMap<String, String> {
         } else if let (Some(rank), Some((key, value))) = (rank, line.split_once('=')) {
             let words = key.split([' ', '_', '-', '\t']).filter(|w| !w.is_empty());
             let key = words.collect::<Vec<_>>().join("_");
+            let value = value.trim().trim_matches('"').to_owned();
             let overrides = found.get(&key).is_none_or(|(other, _)| *other <= rank);
-            if overrides && CEPH_OPTIONS.iter().any(|o| key.starts_with(o)) {
-                let value = value.trim().trim_matches('"').to_owned();
+            if overrides && keeps_ceph_option(&key, &value) {
                 found.insert(key, (rank, value));
             }
         }
@@ -174,7 +174,7 @@ mod tests {
         let line = args("ceph-osd -i 3");
         let osd = name("osd", &line, None);
         let text = "[osd.3]\nms cluster mode = secure ; why\n[global]\nms_cluster_mode = crc\n\
-                    ms service mode = crc # x\nkey = secret\nfsid = 1\n[osd.4]\nms_service_mode = secure\n\
+                    ms service mode = crc # x\nkey = secret\nms auth token = secret\nfsid = 1\n[osd.4]\nms_service_mode = secure\n\
                     [osd]\nosd op num \\\nshards = 4\n";
         let found = options(text, &osd);
         let found: Vec<_> = found

@@ -22,7 +22,7 @@ fn qemu(args: &[&str]) -> Vec<String> {
 /// Check that no form of a secret is kept, whatever program takes it.
 #[test]
 fn secrets() {
-    const FORMS: [&[&str]; 50] = [
+    const FORMS: [&[&str]; 57] = [
         &["mysqld", "--password=hunter2"],
         &["mysql", "-phunter2"],
         &["mysql", "-p", "hunter2"],
@@ -73,6 +73,13 @@ fn secrets() {
         &["app", "@hunter2"],
         &["app", "-hunter2"],
         &["app", "--credential", "hunter2", "--verbose"],
+        &["app", "--ms-auth-token=hunter2"],
+        &["app", "--ms-auth-token", "hunter2"],
+        &["app", "--fsid=hunter2"],
+        &["ceph-osd", "--id", "3", "--ms-auth-token=hunter2"],
+        &["ceph-osd", "--ms-auth-token", "hunter2"],
+        &["ceph-osd", "--ms-die-on-bug", "--password=hunter2"],
+        &["ceph-osd", "--id", "--password=hunter2"],
     ];
     for form in FORMS {
         let kept = all(form).join(" ");
@@ -218,13 +225,21 @@ fn other_programs() {
         ),
         (
             &[
-                "fio",
+                "rbd",
                 "--ms-client-mode",
-                "secure",
-                "--runtime=3",
-                "job.fio",
+                "secure crc",
+                "--ms-async-op-threads=8",
+                "--io-size=4K",
+                "p/i",
             ],
-            &["fio", "--ms-client-mode", "secure", "--runtime=***", "***"],
+            &[
+                "rbd",
+                "--ms-client-mode",
+                "secure crc",
+                "--ms-async-op-threads=8",
+                "--io-size=***",
+                "***",
+            ],
         ),
         (
             &["postgres: bench app 10.0.0.1(4711) UPDATE waiting  ", ""],
