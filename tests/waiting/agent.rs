@@ -212,6 +212,54 @@ fn one_name_for_two() {
     }
 }
 
+/// Check that processes of a user without rights do not displace one of another user where there is no room for all, and
+/// that those left out are counted and named.
+#[test]
+fn too_many_of_one() {
+    if !has_capability() {
+        return skip("agent::too_many_of_one", "needs root for another user");
+    }
+    let osd = |id: u32, uid: u32| {
+        let mut command = Command::new("/bin/sh");
+        // It waits for input.
+        command.args(["-c", "read line", "--id", &id.to_string()]);
+        let child = command.arg0("ceph-osd").uid(uid).stdin(Stdio::piped());
+        child.spawn().expect("sh starts")
+    };
+    let mut all: Vec<Child> = (0..60).map(|n| osd(876_000 + n, 65_534)).collect();
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let store = TestStore::start(|| Reply::AsReal);
+    // Room for 50.
+    let mut agent = Command::new("prlimit");
+    agent.arg("--nofile=400").arg(wcprof().get_program());
+    agent.args(["agent", "--osd", "876*", "--interval", "1s", "--idle"]);
+    agent.args(["--max-cpu", "100", "--listen", "none", "--store"]);
+    agent.arg(&store.url).arg("--state-dir").arg(folder.path());
+    let agent = Said::by(&mut agent);
+    agent.line("10 processes are not recorded beside 50 that are: 10 of uid 65534, such as pid");
+    agent.line("recording 50 processes");
+    let real = osd(876_999, 0);
+    agent.line(&format!("found osd.876999 (pid {})", real.id()));
+    agent.line("recording 50 processes");
+    all.push(real);
+    let mut n_of_real = 0;
+    for _ in 0..40 * MAX_REQUESTS {
+        let stored = store.next().stored.into_iter();
+        n_of_real += stored
+            .filter(|profile| profile.labels["daemon"] == "osd.876999")
+            .count();
+        if n_of_real == 2 {
+            break;
+        }
+    }
+    assert_eq!(n_of_real, 2);
+    assert_eq!(agent.end_by(Signal::SIGTERM), Some(0));
+    for child in &mut all {
+        drop(child.stdin.take());
+        child.wait().expect("it ends");
+    }
+}
+
 /// Check that a second agent is refused the state folder of the first one.
 #[test]
 fn state_folder() {

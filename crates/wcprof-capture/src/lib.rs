@@ -60,5 +60,7 @@ pub use sampler::{
     Arrivals, KeepThread, MAX_MODULE_FILES, MAX_MODULES, Pulse, Sampler, SamplerLinks,
     SamplerOptions, SamplerRequest, SamplingEnd, StackRequest, StartError, Stuck, Watcher,
 };
-pub use sys::{Punctuality, add_lump_cpu, add_recording_cpu, become_punctual, give_way};
+pub use sys::{
+    Punctuality, add_lump_cpu, add_recording_cpu, become_punctual, give_way, raise_open_files,
+};
 pub use wcprof_perf::CpuPolicy;

@@ -23,6 +23,7 @@ mod loads;
 mod memory;
 mod row;
 mod shared;
+mod step_cache;
 mod unwinder;
 mod walk;
 

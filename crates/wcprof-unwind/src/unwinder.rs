@@ -11,9 +11,7 @@ use crate::code::ModuleCode;
 use crate::go_step::{CallOfC, GoStep, by_frame_pointer};
 use crate::memory::{StackMemory, TextMemory, is_called};
 use crate::row::{Cursor, Fault, PlainRow, Rbx, Row, is_leaf, raw, saved_register};
-
-/// Slots of the cache of [`Step`]s by address, 32 bytes each.
-const N_STEP_SLOTS: usize = 8192;
+use crate::step_cache::StepCache;
 
 /// Most rows that are not plain; beyond it both caches start afresh.
 const MAX_ROWS: usize = 4096;
@@ -109,22 +107,6 @@ impl Step {
     }
 }
 
-#[derive(Copy, Clone, Debug)]
-struct Slot {
-    /// 0 is never a lookup address of a module.
-    address: u64,
-    is_return: bool,
-    step: Step,
-    module: Option<ModuleKey>,
-}
-
-const EMPTY: Slot = Slot {
-    address: 0,
-    is_return: false,
-    step: Step::End(StackEnd::NotInModule),
-    module: None,
-};
-
 /// Unwinds the stacks of one process.
 pub struct Unwinder {
     /// By first address, without overlaps.
@@ -134,9 +116,7 @@ pub struct Unwinder {
     /// Executable memory of no module, sorted.
     foreign: Vec<Range<u64>>,
     next_key: u32,
-    slots: Box<[Slot]>,
-    /// Some of these are not empty.
-    has_slots: bool,
+    steps: StepCache<(Step, Option<ModuleKey>)>,
     rows: Vec<(Row, Arc<ModuleCode>)>,
     context: UnwindContext<usize>,
     /// What searches for callers may still take for the stack that is being unwound.
@@ -163,8 +143,7 @@ impl Default for Unwinder {
             code: Vec::new(),
             foreign: Vec::new(),
             next_key: 0,
-            slots: vec![EMPTY; N_STEP_SLOTS].into(),
-            has_slots: false,
+            steps: StepCache::default(),
             rows: Vec::new(),
             context: UnwindContext::new(),
             n_steps_left: 0,
@@ -306,10 +285,7 @@ impl Unwinder {
     }
 
     fn clear_caches(&mut self) {
-        // Thousands of modules may come one after another.
-        if std::mem::take(&mut self.has_slots) {
-            self.slots.fill(EMPTY);
-        }
+        self.steps.clear();
         self.rows.clear();
     }
 
@@ -322,23 +298,15 @@ impl Unwinder {
     ) -> (Step, Option<ModuleKey>) {
         let lookup = address.for_lookup().0;
         let is_return = matches!(address, FrameAddress::ReturnAddress(_));
-        let at = (lookup.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 51) as usize % N_STEP_SLOTS;
-        let slot = self.slots[at];
-        if slot.address == lookup && slot.is_return == is_return {
-            return (slot.step, slot.module);
+        if let Some(known) = self.steps.get(lookup, is_return) {
+            return known;
         }
         let (step, module) = self.look_up_step(address, text);
         if self.n_bytes_left == 0 {
             // The next stack with this frame knows those below it, and gets further.
             return (Step::End(StackEnd::TooManyFrames), module);
         }
-        self.has_slots = true;
-        self.slots[at] = Slot {
-            address: lookup,
-            is_return,
-            step,
-            module,
-        };
+        self.steps.add(lookup, is_return, (step, module));
         (step, module)
     }
 

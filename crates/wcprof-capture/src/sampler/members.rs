@@ -160,7 +160,12 @@ impl Sampler {
     /// Takes in what another thread has found.
     pub(super) fn admit_arrivals(&mut self, now: u64) {
         let arrivals = self.targets.arrivals.as_ref();
-        for target in arrivals.map(Arrivals::take).unwrap_or_default() {
+        let arrived = arrivals.map(Arrivals::take).unwrap_or_default();
+        if !arrived.is_empty() && self.targets.n_alive() >= self.targets.room.max_alive {
+            // What has ended makes room.
+            self.check_exits(true, now);
+        }
+        for target in arrived {
             if let Some(id) = self.targets.of_pid(target.pid()) {
                 let known = self.targets.get(id);
                 if known.is_some_and(|known| known.target == target) {

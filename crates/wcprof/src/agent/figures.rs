@@ -20,8 +20,7 @@ pub(super) struct Figures(Mutex<Counted>);
 pub(super) struct Counted {
     /// By the name that a user knows, cut as labels are: when its last profile ended, seconds since 1970.
     pub(super) targets: BTreeMap<String, TargetFigures>,
-    /// Processes that are there; some may share a name.
-    pub(super) n_live: usize,
+    pub(super) processes: ProcessNumbers,
     pub(super) samples: Stats,
     /// Of recordings that have ended.
     pub(super) samples_before: Stats,
@@ -39,6 +38,15 @@ pub(super) struct Counted {
     pub(super) pushing: Option<(Arc<PushFigures>, Arc<Spool>)>,
     /// What processes made, with `--check` alone.
     pub(super) measured: Vec<(String, ProfileSize)>,
+}
+
+/// Processes that are meant.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct ProcessNumbers {
+    /// Those that are recorded; some may share a name.
+    pub(super) n_live: usize,
+    /// Those that have no room beside these.
+    pub(super) n_left_out: usize,
 }
 
 /// What a process makes of an interval.
@@ -79,10 +87,10 @@ impl Counted {
         for figures in self.targets.values_mut() {
             figures.is_live = false;
         }
-        self.n_live = 0;
+        self.processes.n_live = 0;
         for title in titles {
             self.target(title).is_live = true;
-            self.n_live += 1;
+            self.processes.n_live += 1;
         }
         if self.targets.len() > MAX_TARGETS {
             self.targets.retain(|_, figures| figures.is_live);
@@ -107,7 +115,10 @@ mod tests {
             .collect();
         let mut counted = Counted::default();
         counted.set_targets(titles.iter().map(String::as_str));
-        assert_eq!((counted.n_live, counted.targets.len()), (5000, 5000));
+        assert_eq!(
+            (counted.processes.n_live, counted.targets.len()),
+            (5000, 5000)
+        );
         counted.target(&titles[7]).last_ns = 9;
         assert_eq!(counted.targets.len(), 5000);
         assert!(counted.targets.keys().map(String::len).sum::<usize>() <= 1_000_000);

@@ -1,15 +1,19 @@
 //! Selectors to processes as they come: each process is looked at when it is new and once more, since a process has its
-//! program's name only some time after its birth, and all of them once a minute.
+//! program's name only some time after its birth, and all of them once a minute. Where there is no room for all, [`choose`]
+//! says which are recorded.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use wcprof_host::procfs::own_rss;
 use wcprof_host::select::{Selector, candidate, pids};
 use wcprof_host::{Liveness, Target, TargetError, new_silences};
 use wcprof_types::Pid;
 
 use super::log::{self, Level, Sparing};
+use super::owners::{FoundProcess, FoundProcesses, Owner, choose, left_out};
+use super::room::Room;
 use crate::session::Sampling;
 
 /// Between two searches.
@@ -26,12 +30,26 @@ const LEFT_OUT: Duration = Duration::from_secs(600);
 #[derive(Debug)]
 pub(super) struct Finder {
     selectors: Vec<Selector>,
+    room: Room,
+    found: FoundProcesses,
     /// By pid, how often it was looked at.
     looked: HashMap<i32, u8>,
     all_looked: Option<Instant>,
     targets: Vec<Arc<Target>>,
     left_out: Vec<LeftOut>,
     refused: Sparing,
+    /// Processes that were left out for want of room at the last search.
+    n_said: usize,
+    beyond: Sparing,
+}
+
+/// What a search has found.
+#[derive(Debug)]
+pub(super) struct Search {
+    /// Targets that are new since the last search.
+    pub(super) new: Vec<Arc<Target>>,
+    /// Others have made room for these: a new recording has to begin.
+    pub(super) exchange: bool,
 }
 
 /// A process that could not be recorded.
@@ -52,18 +70,22 @@ impl LeftOut {
 }
 
 impl Finder {
-    pub(super) fn new(selectors: Vec<Selector>) -> Self {
+    pub(super) fn new(selectors: Vec<Selector>, room: Room) -> Self {
         Self {
             selectors,
+            room,
+            found: FoundProcesses::new(),
             looked: HashMap::new(),
             all_looked: None,
             targets: Vec::new(),
             left_out: Vec::new(),
             refused: Sparing::default(),
+            n_said: 0,
+            beyond: Sparing::default(),
         }
     }
 
-    /// Processes that were found and have not ended, in the order in which they were found.
+    /// Processes that are recorded and have not ended, in the order in which they were chosen.
     pub(super) fn targets(&self) -> &[Arc<Target>] {
         &self.targets
     }
@@ -72,6 +94,7 @@ impl Finder {
     pub(super) fn leave_out(&mut self, pid: Pid, sampler: Sampling) {
         let is_it = |target: &Arc<Target>| target.pid() == pid;
         if let Some(at) = self.targets.iter().position(is_it) {
+            self.found.remove(&pid.0);
             self.left_out.push(LeftOut {
                 target: self.targets.remove(at),
                 since: Instant::now(),
@@ -80,16 +103,14 @@ impl Finder {
         }
     }
 
-    /// Processes that are new since the last search.
-    pub(super) fn search(&mut self) -> Vec<Arc<Target>> {
-        let looked = &mut self.looked;
-        self.targets.retain(|target| {
-            let is_same = target.liveness() == Liveness::Same;
-            if !is_same {
-                looked.remove(&target.pid().0);
-            }
-            is_same
-        });
+    /// How many processes that are meant are not recorded.
+    pub(super) fn n_left_out(&self) -> usize {
+        self.found.len().saturating_sub(self.targets.len())
+    }
+
+    /// Searches for processes, and chooses those to record.
+    pub(super) fn search(&mut self) -> Search {
+        self.forget_ended();
         for silence in new_silences() {
             log::line(Level::Warning, &silence);
         }
@@ -99,35 +120,105 @@ impl Finder {
             self.all_looked = Some(now);
             self.looked.clear();
         }
+        let left_out = self.left_out.iter().map(|left_out| &left_out.target);
+        let known = self.targets.iter().chain(left_out);
+        let known: BTreeSet<i32> = known.map(|target| target.pid().0).collect();
         let before = std::mem::take(&mut self.looked);
-        let mut new = Vec::new();
-        for pid in pids() {
+        let all = pids();
+        for &pid in &all {
             let n_looks = before.get(&pid).copied().unwrap_or(0);
-            let left_out = self.left_out.iter().map(|left_out| &left_out.target);
-            let mut known = self.targets.iter().chain(left_out);
-            let is_known = known.any(|target| target.pid() == Pid(pid));
-            if n_looks < LOOKS && !is_known {
-                new.extend(self.look(pid));
+            if n_looks < LOOKS && !known.contains(&pid) {
+                match self.look(pid) {
+                    Some(found) => self.found.insert(pid, found),
+                    None => self.found.remove(&pid),
+                };
             }
             self.looked
                 .insert(pid, n_looks.saturating_add(1).min(LOOKS));
         }
-        self.targets.extend(new.iter().cloned());
-        new
+        let all: BTreeSet<i32> = all.into_iter().collect();
+        self.found.retain(|pid, _| all.contains(pid));
+        self.choose(now)
+    }
+
+    /// Forgets targets that have ended, or run another program.
+    fn forget_ended(&mut self) {
+        let (looked, found) = (&mut self.looked, &mut self.found);
+        self.targets.retain(|target| {
+            let is_same = target.liveness() == Liveness::Same;
+            if !is_same {
+                looked.remove(&target.pid().0);
+                found.remove(&target.pid().0);
+            }
+            is_same
+        });
+    }
+
+    /// Takes in as many as there is room for; with a new recording also in place of others.
+    fn choose(&mut self, now: Instant) -> Search {
+        self.room.adapt(now, own_rss().0, self.targets.len());
+        let room = self.room.n();
+        let recorded: BTreeSet<i32> = self.targets.iter().map(|target| target.pid().0).collect();
+        let chosen = choose(&self.found, room, |pid| recorded.contains(&pid));
+        let new: Vec<i32> = chosen.difference(&recorded).copied().collect();
+        let exchange = recorded.len() + new.len() > room && self.room.may_exchange(now);
+        if exchange {
+            self.room.exchange(now);
+            self.targets
+                .retain(|target| chosen.contains(&target.pid().0));
+        }
+        let mut opened = Vec::new();
+        for pid in new {
+            if self.targets.len() + opened.len() >= room {
+                break;
+            }
+            match self.open(pid) {
+                Some(target) => opened.push(target),
+                None => {
+                    self.found.remove(&pid);
+                    self.looked.remove(&pid);
+                }
+            }
+        }
+        self.targets.extend(opened.iter().cloned());
+        self.note_left_out();
+        Search {
+            new: opened,
+            exchange,
+        }
+    }
+
+    /// Says who is left out when these are more than before, once a minute.
+    fn note_left_out(&mut self) {
+        let n = self.n_left_out();
+        if n > self.n_said {
+            let recorded = self.targets.iter().map(|target| target.pid().0).collect();
+            if let Some(text) = left_out(&self.found, &recorded) {
+                log::sparingly(&mut self.beyond, Level::Warning, &text);
+            }
+        }
+        self.n_said = n;
     }
 
     /// The process, if it is meant.
-    fn look(&mut self, pid: i32) -> Option<Arc<Target>> {
+    fn look(&mut self, pid: i32) -> Option<FoundProcess> {
         let process = candidate(pid)?;
-        if !self
-            .selectors
-            .iter()
-            .any(|selector| selector.matches(&process))
-        {
-            return None;
-        }
+        let mut selectors = self.selectors.iter();
+        let is_meant = selectors.any(|selector| selector.matches(&process));
+        is_meant.then(|| FoundProcess {
+            started: process.started,
+            owner: Owner::of(&process),
+            comm: process.comm,
+        })
+    }
+
+    fn open(&mut self, pid: i32) -> Option<Arc<Target>> {
         match Target::open_found(Pid(pid)) {
-            Ok(target) => Some(Arc::new(target)),
+            Ok(target) => {
+                let found = self.found.get(&pid);
+                let is_it = found.is_some_and(|found| found.started == target.started());
+                is_it.then(|| Arc::new(target))
+            }
             Err(TargetError::NoSuchProcess(_) | TargetError::Zombie(_)) => None,
             Err(error) => {
                 let text = format!("pid {pid} is left out: {error}");
@@ -158,7 +249,7 @@ mod tests {
     fn comes_and_goes() {
         let mut first = cat();
         let name = Glob::new("cat").unwrap().compile_matcher();
-        let mut finder = Finder::new(vec![Selector::Name(name)]);
+        let mut finder = Finder::new(vec![Selector::Name(name)], Room::new(1024, u64::MAX));
         let has = |found: &[Arc<Target>], child: &Child| {
             found
                 .iter()
@@ -167,13 +258,13 @@ mod tests {
         // A child has its program's name when it runs it.
         assert!((0..1000).any(|_| {
             finder.looked.clear();
-            has(&finder.search(), &first)
+            has(&finder.search().new, &first)
         }));
-        assert!(!has(&finder.search(), &first) && has(finder.targets(), &first));
+        assert!(!has(&finder.search().new, &first) && has(finder.targets(), &first));
         let mut second = cat();
         assert!((0..1000).any(|_| {
             finder.looked.remove(&(second.id() as i32));
-            has(&finder.search(), &second)
+            has(&finder.search().new, &second)
         }));
         assert!(has(finder.targets(), &first) && has(finder.targets(), &second));
         first.kill().unwrap();
@@ -190,7 +281,7 @@ mod tests {
     fn left_out() {
         let (mut silent, mut other) = (cat(), cat());
         let name = Glob::new("cat").unwrap().compile_matcher();
-        let mut finder = Finder::new(vec![Selector::Name(name)]);
+        let mut finder = Finder::new(vec![Selector::Name(name)], Room::new(1024, u64::MAX));
         let pids = [&silent, &other].map(|child| Pid(child.id() as i32));
         let has = |finder: &Finder, pid| finder.targets().iter().any(|target| target.pid() == pid);
         assert!((0..1000).any(|_| {
@@ -208,7 +299,7 @@ mod tests {
         };
         leave_out(&mut finder, wait);
         finder.all_looked = None;
-        let found = finder.search();
+        let found = finder.search().new;
         assert!(found.iter().all(|target| target.pid() != pids[0]));
         assert_eq!(pids.map(|pid| has(&finder, pid)), [false, true]);
         let search_later = |finder: &mut Finder| {

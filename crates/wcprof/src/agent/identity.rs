@@ -19,6 +19,8 @@ use wcprof_host::procfs::read_status;
 use wcprof_trace::model::Process;
 use wcprof_types::{Container, Pid, ceph_daemon, vm_name};
 
+use super::owners::system_unit;
+
 /// The label of a process that is perhaps not what it says it is.
 pub(super) const DOUBTFUL: &str = "doubtful";
 /// Users of the system have smaller numbers (`SYS_UID_MAX` of `/etc/login.defs`).
@@ -123,14 +125,6 @@ impl Claim {
         let unit = self.unit.as_deref().map(|unit| format!(", {unit}"));
         format!("pid {} (uid {uid}{})", self.pid, unit.unwrap_or_default())
     }
-}
-
-/// The unit below `system.slice` or `machine.slice` of a control group: only root puts a process into it.
-fn system_unit(cgroup: &str) -> Option<&str> {
-    let mut parts = cgroup.trim_start_matches('/').split('/');
-    let is_system = matches!(parts.next()?, "system.slice" | "machine.slice");
-    let is_unit = |part: &&str| part.ends_with(".service") || part.ends_with(".scope");
-    parts.find(is_unit).filter(|_| is_system)
 }
 
 /// The processes that had each name last.

@@ -81,7 +81,8 @@ fn sampling(counted: &Counted) -> Vec<Row> {
     let losses = &samples.losses;
     let cpu = (own_cpu_ns() + children_cpu_ns()) as f64 / 1e9;
     vec![
-        ("targets", "Processes that are recorded.", counted.n_live as f64),
+        ("targets", "Processes that are recorded.", counted.processes.n_live as f64),
+        ("targets_left_out", "Processes that are meant, and not recorded for want of room.", counted.processes.n_left_out as f64),
         ("observations_total", "Threads seen at ticks.", samples.n_observations as f64),
         ("timer_samples_total", "Stacks of running threads.", samples.n_timer_samples as f64),
         ("torn_total", "Stack copies dropped because the thread ran meanwhile.", losses.n_torn as f64),

@@ -14,10 +14,12 @@ mod identity;
 mod intervals;
 mod log;
 mod metrics;
+mod owners;
 mod plan;
 mod profiles;
 mod pushing;
 mod recording;
+mod room;
 
 use std::ffi::OsString;
 use std::fs::{File, TryLockError};
@@ -108,12 +110,13 @@ fn run_plan(plan: &Plan, control: &Control, shared: &Shared) -> Result<Order, Fa
     let pushing = pushing
         .map(|store| Pushing::start(store, &shared.figures))
         .transpose()?;
-    let mut finder = Finder::new(plan.selectors.clone());
+    let mut finder = Finder::new(plan.selectors.clone(), plan.room());
     let order = loop {
         if let Some(order) = control.take() {
             break order;
         }
-        if finder.search().is_empty() && finder.targets().is_empty() {
+        finder.search();
+        if finder.targets().is_empty() {
             control.wait(SEARCH);
             continue;
         }

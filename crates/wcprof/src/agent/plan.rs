@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::anyhow;
+use wcprof_capture::raise_open_files;
 use wcprof_host::Target;
 use wcprof_host::select::Selector;
 use wcprof_net::{Credentials, Secret, Store, StoreKind, StoreOptions};
@@ -12,10 +13,12 @@ use wcprof_profile::Rules;
 use wcprof_text::terminal_name;
 
 use super::args::AgentArgs;
+use super::room::Room;
 use crate::args::{KeepArgs, SymbolArgs};
 use crate::failure::Failure;
 use crate::keep::check_windows;
 use crate::open::state_rules;
+use crate::select::MAX_TARGETS;
 use crate::{names, select};
 
 const STATE_DIR: &str = "/var/lib/wcprof";
@@ -24,6 +27,8 @@ const BEYOND_INTERVAL: Duration = Duration::from_secs(10);
 /// Parts of the memory limit: for the ring, and for finding names. The rest is for profiles, requests and wcprof itself.
 const RING_PART: u64 = 4;
 const NAMES_PART: u64 = 3;
+/// Descriptors that there must be for each process.
+const FILES_OF_TARGET: u64 = 8;
 /// Pyroscope's `validation.reject-older-than` as it is delivered.
 const PYROSCOPE_MAX_AGE: Duration = Duration::from_secs(60 * 60);
 /// Pushes of the hosts of a cluster are spread over a third of the interval, but no longer than this.
@@ -104,6 +109,13 @@ impl Plan {
             state_dir,
             args,
         })
+    }
+
+    /// For processes, by the memory and the descriptors that there are.
+    pub(super) fn room(&self) -> Room {
+        let by_files = usize::try_from(raise_open_files() / FILES_OF_TARGET);
+        let most = by_files.unwrap_or(MAX_TARGETS).clamp(1, MAX_TARGETS);
+        Room::new(most, self.args.symbols.max_memory.saturating_mul(1_000_000))
     }
 
     /// One line on what is done.

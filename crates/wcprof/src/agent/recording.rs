@@ -26,7 +26,6 @@ use crate::keep::write::{NameOptions, check_folder};
 use crate::keep::{self, Keeping, Triggered};
 use crate::live::Silent;
 use crate::names;
-use crate::select::MAX_TARGETS;
 use crate::session::{SessionOptions, since_1970};
 
 /// Intervals that wait to become profiles.
@@ -52,7 +51,7 @@ pub(super) fn run(
     let figures = &shared.figures;
     let arrivals = Arrivals::default();
     let options = SessionOptions {
-        targets: finder.targets().iter().take(MAX_TARGETS).cloned().collect(),
+        targets: finder.targets().to_vec(),
         children: false,
         arrivals: Some(arrivals.clone()),
         duration: None,
@@ -63,16 +62,6 @@ pub(super) fn run(
         trace: plan.state_dir.join("agent.wct"),
         ending: control.begin_recording(),
     };
-    let mut n_beyond = 0;
-    let mut note_beyond = |finder: &Finder| {
-        let n = finder.targets().len().saturating_sub(MAX_TARGETS);
-        if n > n_beyond {
-            n_beyond = n;
-            let text = format!("{n} processes beyond the first {MAX_TARGETS} are not recorded");
-            log::line(Level::Warning, &text);
-        }
-    };
-    note_beyond(finder);
     make_dir(&plan.state_dir)?;
     check_folder(&options.trace)?;
     note_targets(finder, figures);
@@ -81,16 +70,22 @@ pub(super) fn run(
         let recording = scope.spawn(|| record(plan, &options, destination, shared));
         while !recording.is_finished() {
             control.wait(SEARCH);
-            for target in finder.search() {
+            let search = finder.search();
+            for target in search.new {
                 let title = label_value(target.title());
                 log::line(
                     Level::Info,
                     &format!("found {title} (pid {})", target.pid()),
                 );
-                arrivals.push(target);
+                if !search.exchange {
+                    arrivals.push(target);
+                }
             }
             note_targets(finder, figures);
-            note_beyond(finder);
+            if search.exchange {
+                options.ending.end_recording();
+                break;
+            }
         }
         recording.join()
     });
@@ -114,7 +109,9 @@ pub(super) fn run(
 
 fn note_targets(finder: &Finder, figures: &Figures) {
     let titles = finder.targets().iter().map(|target| target.title());
-    figures.lock().set_targets(titles);
+    let mut counted = figures.lock();
+    counted.set_targets(titles);
+    counted.processes.n_left_out = finder.n_left_out();
 }
 
 /// Records, and makes profiles on a thread of their own. Gives the process that the next recording must do without.
