@@ -285,14 +285,15 @@ impl Unwinder {
         if !self.is_foreign_code(cursor.address.for_lookup()) {
             return None;
         }
-        let mut code = [0; TRAMPOLINE.len()];
-        let start = at.checked_sub(TRAMPOLINE_CALL)?;
-        if !text.read_text(Avma(start), &mut code) || code != TRAMPOLINE {
+        let (return_address, caller) = caller_at(cursor, cursor.sp.checked_add(8)?, memory)?;
+        // Before its code is read, of which nothing is kept for long.
+        if !is_user_address(return_address) || !self.is_code(caller.address.for_lookup()) {
             return None;
         }
-        let (return_address, caller) = caller_at(cursor, cursor.sp.checked_add(8)?, memory)?;
-        let is_code = is_user_address(return_address) && self.is_code(caller.address.for_lookup());
-        (is_code && is_called(text, return_address)).then_some(caller)
+        let mut code = [0; TRAMPOLINE.len()];
+        let start = at.checked_sub(TRAMPOLINE_CALL)?;
+        let is_there = text.read_text(Avma(start), &mut code) && code == TRAMPOLINE;
+        (is_there && is_called(text, return_address)).then_some(caller)
     }
 
     /// The caller of musl's `vfork` inside its system call.
@@ -545,16 +546,19 @@ impl Unwinder {
         })
     }
 
-    /// What `rbp` says is the caller, if that is code of a module with a call before the return address, and so on.
+    /// What `rbp` says is the caller, if that is code of a module, a call precedes the return address, and the saved `rbp` leads
+    /// further up.
     fn linked_code<M: StackMemory + ?Sized>(
         &self,
         cursor: &Cursor,
         memory: &mut M,
         text: &mut dyn TextMemory,
     ) -> Option<Cursor> {
-        let caller = self.linked_by_bp(cursor, memory, text)?;
-        let goes_up = caller.bp.is_some_and(|bp| bp >= caller.sp);
-        (goes_up && self.is_code(caller.address.for_lookup())).then_some(caller)
+        let caller = linked(cursor, memory)?;
+        let is_code = caller.bp.is_some_and(|bp| bp >= caller.sp)
+            && self.is_code(caller.address.for_lookup())
+            && is_called(text, raw(caller.address));
+        is_code.then_some(caller)
     }
 
     /// What `rbp` says is the caller, if a call precedes the return address.
