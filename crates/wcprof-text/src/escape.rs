@@ -4,6 +4,10 @@ use std::borrow::Cow;
 
 /// For a terminal: control characters and invisible ones become `?`.
 pub fn terminal_name(name: &str) -> Cow<'_, str> {
+    // Nearly all names; and exports ask for each of them.
+    if name.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+        return Cow::Borrowed(name);
+    }
     replace(name, |c| c.is_control() || is_invisible(c), '?')
 }
 

@@ -2,6 +2,7 @@
 
 use indexmap::IndexSet;
 use wcprof_profile::model::Profile;
+use wcprof_trace::FastState;
 
 use super::proto;
 use crate::stacks::{Frame, Image, Stacks};
@@ -15,9 +16,9 @@ pub(crate) struct Tables<'s> {
     stacks: &'s Stacks<'s>,
     strings: Strings,
     /// Each root first: what is inlined follows what it is inlined into.
-    locations: IndexSet<Vec<Frame>>,
+    locations: IndexSet<Vec<Frame>, FastState>,
     /// Name and source file.
-    functions: IndexSet<(i64, i64)>,
+    functions: IndexSet<(i64, i64), FastState>,
 }
 
 impl<'s> Tables<'s> {
@@ -28,8 +29,8 @@ impl<'s> Tables<'s> {
         Self {
             stacks,
             strings,
-            locations: IndexSet::new(),
-            functions: IndexSet::new(),
+            locations: IndexSet::default(),
+            functions: IndexSet::default(),
         }
     }
 

@@ -2,10 +2,10 @@
 //! limits.
 //!
 //! A store adds up what it gets for months. So samples of threads of one pool are one, idle time has no stacks, and
-//! stacks with little time are `[other]`.
+//! stacks with little time are `[other]`: half a percent of each state's time, and more only where the store's limits ask for it.
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use indexmap::IndexMap;
@@ -13,6 +13,7 @@ use prost::Message;
 use wcprof_profile::model::{Profile, State};
 use wcprof_profile::{GroupBy, View};
 use wcprof_text::terminal_name;
+use wcprof_trace::FastState;
 use wcprof_types::Pid;
 
 use super::labels::{Labels, label_value};
@@ -22,6 +23,9 @@ use crate::stacks::{Frame, Stacks};
 
 const IDLE: Frame = Frame::Stand("[idle]");
 const OTHER: Frame = Frame::Stand("[other]");
+
+/// Of so many parts of a state's time the stacks with least time may have one together, and be `[other]` whatever a store's limits.
+const RARE_PART: u64 = 200;
 
 /// Samples that are `[other]` and have their pool.
 const MAX_OTHERS: usize = 900;
@@ -176,14 +180,15 @@ impl<'p> StoreProfiles<'p> {
         samples: Vec<Sample<'p>>,
         limits: StoreLimits,
     ) -> StoreProfile {
-        let mut n_kept = limits.n_samples;
+        let (samples, n_frequent) = rare_last(samples);
+        let mut n_kept = limits.n_samples.min(n_frequent);
         loop {
             let (kept, folded) = fold(&samples, n_kept);
             let message = message(self.profile, &self.stacks, kept);
             if message.encoded_len() > limits.n_bytes && n_kept > 0 {
                 // Strings are shared: half of the stacks may take more than half of the bytes. A single one may take
                 // more than there are.
-                n_kept = n_kept.min(samples.len()) / 2;
+                n_kept /= 2;
                 continue;
             }
             let of = self.profile.processes.get(process);
@@ -201,7 +206,7 @@ impl<'p> StoreProfiles<'p> {
     fn samples(&self, process: usize) -> Vec<Sample<'p>> {
         let profile = self.profile;
         // In the order of the rows, so that each run gives the same.
-        let mut sums: IndexMap<(Vec<Frame>, State, &str), u64> = IndexMap::new();
+        let mut sums: IndexMap<(Vec<Frame>, State, &str), u64, FastState> = IndexMap::default();
         for &at in self.rows.get(process).into_iter().flatten() {
             let row = &profile.rows[at];
             if row.weight == 0 || row.state.is_idle() && !self.idle {
@@ -224,6 +229,34 @@ impl<'p> StoreProfiles<'p> {
         });
         samples
     }
+}
+
+/// Puts those samples last, in their order otherwise, that have together at most one part in [`RARE_PART`] of the time of their state, idle ones apart; how many
+/// there are before. Samples begin with most time.
+fn rare_last(samples: Vec<Sample<'_>>) -> (Vec<Sample<'_>>, usize) {
+    let mut rooms: HashMap<State, u64> = HashMap::new();
+    for ((_, state, _), ns) in &samples {
+        let room = rooms.entry(*state).or_default();
+        *room = room.saturating_add(*ns);
+    }
+    rooms.values_mut().for_each(|room| *room /= RARE_PART);
+    let (mut all, mut rare) = (Vec::new(), Vec::new());
+    for sample in samples.into_iter().rev() {
+        let ((_, state, _), ns) = &sample;
+        // Idle time has no stacks.
+        let room = rooms.get_mut(state).filter(|_| !state.is_idle());
+        match room.filter(|room| **room >= *ns) {
+            Some(room) => {
+                *room -= ns;
+                rare.push(sample);
+            }
+            None => all.push(sample),
+        }
+    }
+    let n_frequent = all.len();
+    all.reverse();
+    all.extend(rare.into_iter().rev());
+    (all, n_frequent)
 }
 
 /// Keeps about `n` samples with most time. Others are one for each state and pool, of pools beyond [`MAX_OTHERS`] for each
