@@ -107,9 +107,10 @@ impl<T: Hash + Eq + Default> Table<T> {
     }
 }
 
-/// A location: its lines, its mapping, the attribute with its frame's type.
+/// A location, which has no `Hash` in `otlp`; the attribute is its frame's type.
 #[derive(PartialEq, Eq, Hash, Default)]
 struct Location {
+    address: u64,
     lines: Vec<otlp::Line>,
     mapping_index: i32,
     frame_type: Option<i32>,
@@ -118,10 +119,10 @@ struct Location {
 impl From<Location> for otlp::Location {
     fn from(location: Location) -> Self {
         Self {
+            address: location.address,
             mapping_index: location.mapping_index,
             lines: location.lines,
             attribute_indices: location.frame_type.into_iter().collect(),
-            ..Self::default()
         }
     }
 }
@@ -176,22 +177,70 @@ impl Dictionary {
         self.attributes.number((key, value.to_owned()))
     }
 
-    /// A profile for each type of value, of the samples that have one.
+    /// A profile for each type of value, of the samples that have one: those of `of`, and the two that OpenTelemetry's eBPF
+    /// profiler sends (`samples` on a CPU, each of a period, and `off_cpu` time).
     fn profiles(&mut self, of: &proto::Profile) -> Vec<otlp::Profile> {
         let locations: Vec<i32> = of.location.iter().map(|l| self.location(of, l)).collect();
-        let kinds = of.sample_type.iter().enumerate();
-        let profiles = kinds.map(|(at, kind)| self.profile(of, &locations, (at, kind)));
-        profiles.collect()
+        let period = of.period.max(1);
+        let mut rest = 0;
+        // What is less than a period is in the next sample.
+        let count = |cpu: i64| {
+            rest += cpu;
+            let n = rest / period;
+            rest %= period;
+            n
+        };
+        let all = of
+            .sample
+            .iter()
+            .map(|sample| (sample.value[0], sample.value[1]));
+        let all: Vec<(i64, i64)> = all.collect();
+        let counts = all.iter().map(|(cpu, _)| *cpu).map(count).collect();
+        let kinds: [(&str, &str, Vec<i64>); 4] = [
+            (
+                "cpu",
+                "nanoseconds",
+                all.iter().map(|(cpu, _)| *cpu).collect(),
+            ),
+            (
+                "wall",
+                "nanoseconds",
+                all.iter().map(|(_, wall)| *wall).collect(),
+            ),
+            ("samples", "count", counts),
+            (
+                "off_cpu",
+                "nanoseconds",
+                all.iter().map(|(cpu, wall)| wall - cpu).collect(),
+            ),
+        ];
+        let profiles = kinds.map(|(name, unit, values)| {
+            let kind = otlp::ValueType {
+                type_strindex: self.text(name),
+                unit_strindex: self.text(unit),
+            };
+            self.profile(of, &locations, kind, &values)
+        });
+        profiles
+            .into_iter()
+            .filter(|profile| !profile.samples.is_empty())
+            .collect()
     }
 
+    /// The samples with a value above 0 of one type; values by sample.
     fn profile(
         &mut self,
         of: &proto::Profile,
         locations: &[i32],
-        (at, kind): (usize, &proto::ValueType),
+        kind: otlp::ValueType,
+        values: &[i64],
     ) -> otlp::Profile {
-        let samples = of.sample.iter().filter(|sample| sample.value[at] > 0);
-        let samples = samples.map(|sample| {
+        let samples = of
+            .sample
+            .iter()
+            .zip(values)
+            .filter(|(_, value)| **value > 0);
+        let samples = samples.map(|(sample, value)| {
             let ids = sample.location_id.iter();
             let location_indices = ids.map(|id| locations[*id as usize - 1]).collect();
             let labels = sample.label.iter();
@@ -206,13 +255,13 @@ impl Dictionary {
             otlp::Sample {
                 stack_index: self.stacks.number(otlp::Stack { location_indices }),
                 attribute_indices: attributes.map(|(k, v)| self.attribute(k, v)).collect(),
-                values: vec![sample.value[at]],
+                values: vec![*value],
                 ..otlp::Sample::default()
             }
         });
         otlp::Profile {
             samples: samples.collect(),
-            sample_type: Some(self.value_type(of, kind)),
+            sample_type: Some(kind),
             time_unix_nano: of.time_nanos.unsigned_abs(),
             duration_nano: of.duration_nanos.unsigned_abs(),
             period_type: of.period_type.map(|kind| self.value_type(of, &kind)),
@@ -248,6 +297,10 @@ impl Dictionary {
             }
         });
         let made = Location {
+            // So that a store can name it by the build-id.
+            address: mapping
+                .and_then(|_| unnamed_address(of, location))
+                .unwrap_or(0),
             lines: lines.collect(),
             mapping_index: mapping.map_or(0, |mapping| self.mapping(of, mapping)),
             frame_type: Some(self.attribute("profile.frame.type", frame_type)),
@@ -261,11 +314,23 @@ impl Dictionary {
         let build_id = (!build_id.is_empty()).then(|| self.attribute(key, build_id));
         let made = otlp::Mapping {
             filename_strindex: self.text(text(of, mapping.filename)),
+            // Addresses are the file's own, wherever it is mapped.
+            memory_limit: u64::MAX,
             attribute_indices: build_id.into_iter().collect(),
             ..otlp::Mapping::default()
         };
         self.mappings.number(made)
     }
+}
+
+/// The address, in the address space of its file, of a location that has no name: its module's name with an offset stands for it.
+fn unnamed_address(of: &proto::Profile, location: &proto::Location) -> Option<u64> {
+    let [line] = &location.line[..] else {
+        return None;
+    };
+    let function = &of.function[line.function_id as usize - 1];
+    let (_, offset) = text(of, function.name).rsplit_once("+0x")?;
+    u64::from_str_radix(offset, 16).ok()
 }
 
 fn text(of: &proto::Profile, at: i64) -> &str {

@@ -13,8 +13,8 @@ use wcprof_export::{
     PushedProfile, StoreLimits, StoreProfiles, otlp_request, parca_request, pyroscope_request,
 };
 use wcprof_profile::model::State;
-use wcprof_trace::model::{Span, ThreadId};
-use wcprof_types::{StackEnd, ThreadState, TimeNs};
+use wcprof_trace::model::Span;
+use wcprof_types::{BuildId, StackEnd, ThreadState, TimeNs};
 
 use crate::exports::Exports;
 use crate::formats::trace;
@@ -83,6 +83,57 @@ proptest! {
     }
 }
 
+/// Check what a profile has for stores that know OpenTelemetry's eBPF profiler: its two types, and addresses of functions without names in a
+/// mapping with a build-id.
+#[test]
+fn as_of_ebpf_profiler() {
+    let mut maker = Maker::new();
+    let thread = maker.thread(101, "worker");
+    maker.tables.modules[1].build_id = BuildId::new(&[1]);
+    // 100 Hz: a sample stands for 10 ms.
+    maker.on_cpu(thread, &["main", "?5000"], 17 * MS);
+    maker.on_cpu(thread, &["main"], 18 * MS);
+    let stack = maker.stack(&["main"], StackEnd::Root);
+    maker.span(thread, ThreadState::Runnable, None, Some(stack), 40 * MS);
+    let request = otlp_request(&[pushed(&Exports::of(&maker, None), "osd.1")]);
+    let request = ExportProfilesServiceRequest::decode(&*request).unwrap();
+    let tables = request.dictionary.unwrap();
+    let text = |at: i32| tables.string_table[at as usize].as_str();
+    let profiles = &request.resource_profiles[0].scope_profiles[0].profiles;
+    let sums = profiles.iter().map(|profile| {
+        let kind = profile.sample_type.unwrap();
+        let values = profile.samples.iter().map(|sample| sample.values[0] as u64);
+        (
+            text(kind.type_strindex),
+            text(kind.unit_strindex),
+            values.sum(),
+        )
+    });
+    let sums: Vec<(&str, &str, u64)> = sums.collect();
+    let expected = [
+        ("cpu", "nanoseconds", 35 * MS),
+        ("wall", "nanoseconds", 75 * MS),
+        ("samples", "count", 3),
+        ("off_cpu", "nanoseconds", 40 * MS),
+    ];
+    assert_eq!(sums, expected);
+    let unnamed = tables
+        .location_table
+        .iter()
+        .filter(|location| location.address != 0);
+    let unnamed: Vec<&otlp::Location> = unnamed.collect();
+    assert_eq!(unnamed.len(), 1);
+    let mapping = &tables.mapping_table[unnamed[0].mapping_index as usize];
+    assert!(text(mapping.filename_strindex).contains("libc.so.6"));
+    assert_eq!(unnamed[0].address, 0x5000);
+    assert!((mapping.memory_start..mapping.memory_limit).contains(&0x5000));
+    let build_id = &tables.attribute_table[mapping.attribute_indices[0] as usize];
+    assert_eq!(
+        text(build_id.key_strindex),
+        "process.executable.build_id.gnu"
+    );
+}
+
 /// Check that stacks with half a percent of a state's time are `[other]`, in the state that has them and no other.
 #[test]
 fn rare_stacks() {
@@ -92,8 +143,9 @@ fn rare_stacks() {
         let name = format!("f{n:03}");
         // One of 99 ms, and 99 of a thirtieth of one.
         let ns = if n == 0 { 99 * MS } else { MS / 30 };
-        spends(&mut maker, thread, &[&name], ThreadState::OnCpu, ns);
-        spends(&mut maker, thread, &[&name], ThreadState::Runnable, MS);
+        maker.on_cpu(thread, &[&name], ns);
+        let stack = maker.stack(&[&name], StackEnd::Root);
+        maker.span(thread, ThreadState::Runnable, None, Some(stack), MS);
     }
     let exports = Exports::of(&maker, None);
     let found = StoreProfiles::new(&exports.profile, false)
@@ -127,7 +179,7 @@ fn within_limits() {
         .collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let thread = large.thread(101, "worker");
-    runs(&mut large, thread, &names);
+    large.on_cpu(thread, &names, MS);
     let found = profile_of(&large, WIDE).unwrap();
     assert!(found.len_bytes() <= WIDE.n_bytes);
     assert_eq!((found.n_folded, found.folded_ns), (1, MS));
@@ -136,7 +188,7 @@ fn within_limits() {
     for n in 0..2000 {
         let letters = [n / 100, n / 10 % 10, n % 10].map(|digit| char::from(b'a' + digit as u8));
         let thread = many.thread(101 + n, &String::from_iter(letters));
-        runs(&mut many, thread, &["main"]);
+        many.on_cpu(thread, &["main"], MS);
     }
     let limits = StoreLimits {
         n_samples: 10,
@@ -145,26 +197,6 @@ fn within_limits() {
     let found = profile_of(&many, limits).unwrap();
     assert_eq!((found.n_folded, found.folded_ns), (1990, 1990 * MS));
     assert_eq!(found.n_samples(), 10 + 900 + 1);
-}
-
-/// A thread runs a stack for a millisecond.
-fn runs(maker: &mut Maker, thread: ThreadId, frames: &[&str]) {
-    spends(maker, thread, frames, ThreadState::OnCpu, MS);
-}
-
-/// A thread spends time in a state, ns.
-fn spends(maker: &mut Maker, thread: ThreadId, frames: &[&str], state: ThreadState, ns: u64) {
-    let stack = maker.stack(frames, StackEnd::Root);
-    maker.spans.push(Span {
-        thread,
-        start: TimeNs(0),
-        end: TimeNs(ns),
-        weight: ns,
-        n_samples: 1,
-        state,
-        wait: None,
-        stack: Some(stack),
-    });
 }
 
 /// A profile with a name.
@@ -260,8 +292,8 @@ fn parts() {
     let mut maker = Maker::new();
     let threads = [maker.thread(101, "one"), maker.thread(102, "two")];
     for thread in threads {
-        runs(&mut maker, thread, &["main", "work"]);
-        runs(&mut maker, thread, &["main", "more"]);
+        maker.on_cpu(thread, &["main", "work"], MS);
+        maker.on_cpu(thread, &["main", "more"], MS);
     }
     let exports = Exports::of(&maker, None);
     let profiles = StoreProfiles::new(&exports.profile, false);
@@ -316,8 +348,8 @@ fn otlp() {
             (text(kind.type_strindex), text(kind.unit_strindex))
         });
         let kinds: Vec<_> = kinds.collect();
+        // All of it is on a CPU, for less than a period.
         assert_eq!(kinds, [("cpu", "nanoseconds"), ("wall", "nanoseconds")]);
-        // All of it is on a CPU.
         assert_eq!(profiles[0].samples, profiles[1].samples);
         let profile = &profiles[1];
         let samples = profile.samples.iter().map(|sample| {
