@@ -112,7 +112,7 @@ impl<'a> Out<'a> {
             action: fill(&text.action),
             remedy: text.remedy,
             returns: 1.0,
-            fact: None,
+            gain: None,
             pid: process.pid,
             process: process_title(&process.comm, &process.cmdline),
             host: String::new(),

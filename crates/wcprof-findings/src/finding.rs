@@ -89,9 +89,9 @@ pub struct Finding {
     pub remedy: Remedy,
     /// How much of the counted time it is expected to give back, as a part of it.
     pub returns: f64,
-    /// What the first screen says beside the time that threads wait for a CPU.
+    /// What the remedy is expected to give back. `None`: a setting, of which that is not known without a profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fact: Option<String>,
+    pub gain: Option<ExpectedGain>,
     /// The process.
     pub pid: Pid,
     /// The process's name.
@@ -126,7 +126,7 @@ impl Finding {
             action: rule.action.clone(),
             remedy: rule.remedy,
             returns: returns(rule, process.map_or("", |process| &process.comm)),
-            fact: None,
+            gain: None,
             pid: process.map_or(Pid(0), |process| process.pid),
             process: process.map_or_else(String::new, |process| process.title.clone()),
             host: host(profile, at).to_owned(),
@@ -171,11 +171,44 @@ impl Finding {
     }
 }
 
+/// What a remedy is expected to give back: what findings and things to do are ordered by.
+#[derive(Copy, Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct ExpectedGain {
+    /// Threads, on average over the recording, that no longer run or wait; of CPU time these are cores.
+    pub threads: f64,
+    /// Whether all of it is CPU time.
+    pub is_cpu: bool,
+    /// Whether some of it is an estimate: what such a remedy usually gives back, of time that no rule can count.
+    pub is_estimate: bool,
+}
+
+impl ExpectedGain {
+    /// `0.06 cores`, `0.14 threads`, `~0.20 cores` for an estimate.
+    pub fn text(&self) -> String {
+        let unit = if self.is_cpu { "cores" } else { "threads" };
+        match self.threads {
+            n if n < 0.005 => format!("<0.01 {unit}"),
+            n if self.is_estimate => format!("~{n:.2} {unit}"),
+            n => format!("{n:.2} {unit}"),
+        }
+    }
+
+    /// Of remedies that are one.
+    pub(crate) fn sum(gains: impl IntoIterator<Item = Self>) -> Self {
+        let add = |a: Self, b: Self| Self {
+            threads: a.threads + b.threads,
+            is_cpu: a.is_cpu && b.is_cpu,
+            is_estimate: a.is_estimate || b.is_estimate,
+        };
+        gains.into_iter().reduce(add).unwrap_or_default()
+    }
+}
+
 /// What the remedies of a profile's findings are expected to give back.
 pub(crate) struct Gains<'p> {
     profile: &'p Profile,
     counted: &'p [CountedGain],
-    /// On-CPU time by process, ns.
+    /// On-CPU time by process, ns, without that of emulated processors: what guests do is no matter of the process's settings.
     on_cpu_ns: Vec<u64>,
 }
 
@@ -188,6 +221,10 @@ impl<'p> Gains<'p> {
             .iter()
             .filter(|row| Base::OnCpu.includes(row.state))
         {
+            let pool = profile.pools.get(profile.threads[row.thread].pool);
+            if pool.is_some_and(|pool| glob("CPU N/*", &pool.name)) {
+                continue;
+            }
             if let Some(sum) = on_cpu_ns.get_mut(profile.threads[row.thread].process) {
                 *sum = sum.saturating_add(row.weight);
             }
@@ -199,14 +236,23 @@ impl<'p> Gains<'p> {
         }
     }
 
-    /// What a remedy gives back, in threads at a time that no longer run or wait: of a time, so much of it as the rule says. Of a
-    /// setting, what a rule with the same remedy counted in the process, and by severity a part of the CPU time that no rule can
-    /// count; of one that no rule counts, and of a limit, that part of all CPU time.
-    pub(crate) fn of(&self, finding: &Finding) -> f64 {
+    /// What a remedy gives back: of a time, so much of it as the rule says. Of a setting, what a rule with the same remedy counted
+    /// in the process, and by severity a part of the CPU time that no rule can count; of one that no rule counts, and of a limit,
+    /// that part of all CPU time.
+    pub(crate) fn of(&self, finding: &Finding) -> ExpectedGain {
         let at_a_time = |ns: u64| ns as f64 / self.profile.duration_ns().max(1) as f64;
         match &finding.basis {
-            Basis::Time(share) => finding.returns * at_a_time(share.matched_ns),
-            Basis::Unlike(one) => at_a_time(one.difference_ns),
+            Basis::Time(share) => ExpectedGain {
+                threads: finding.returns * at_a_time(share.matched_ns),
+                // What a single thread no longer does others may do.
+                is_cpu: share.tids.is_empty()
+                    && share.states.iter().all(|state| state.is_running()),
+                is_estimate: false,
+            },
+            Basis::Unlike(one) => ExpectedGain {
+                threads: at_a_time(one.difference_ns),
+                ..ExpectedGain::default()
+            },
             Basis::Setting(_) | Basis::Limit(_) => {
                 let counted = self.counted.iter().filter(|counted| {
                     counted.pid == finding.pid
@@ -215,10 +261,17 @@ impl<'p> Gains<'p> {
                 });
                 let part = finding.severity.usual_part();
                 let gain = |counted: &CountedGain| {
-                    at_a_time(counted.gain_ns) + part * at_a_time(counted.unnamed_ns)
+                    let unnamed = part * at_a_time(counted.unnamed_ns);
+                    (at_a_time(counted.gain_ns) + unnamed, unnamed > 0.0)
                 };
-                let counted = counted.map(gain).max_by(f64::total_cmp);
-                counted.unwrap_or_else(|| part * at_a_time(self.on_cpu_of(finding)))
+                let counted = counted.map(gain).max_by(|a, b| a.0.total_cmp(&b.0));
+                let usual = || (part * at_a_time(self.on_cpu_of(finding)), true);
+                let (threads, is_estimate) = counted.unwrap_or_else(usual);
+                ExpectedGain {
+                    threads,
+                    is_cpu: true,
+                    is_estimate,
+                }
             }
         }
     }
@@ -251,9 +304,12 @@ fn returns(rule: &Rule, comm: &str) -> f64 {
 
 /// Orders findings by what to do about them first: the kind of remedy, what it gives back, and how much the finding matters.
 /// The gains are [`Gains::of`].
-pub(crate) fn by_remedy((a, gain_a): (&Finding, f64), (b, gain_b): (&Finding, f64)) -> Ordering {
+pub(crate) fn by_remedy(
+    (a, gain_a): (&Finding, ExpectedGain),
+    (b, gain_b): (&Finding, ExpectedGain),
+) -> Ordering {
     (a.remedy.cmp(&b.remedy))
-        .then(gain_b.total_cmp(&gain_a))
+        .then(gain_b.threads.total_cmp(&gain_a.threads))
         .then(b.severity.cmp(&a.severity))
 }
 

@@ -25,7 +25,7 @@ pub(crate) fn processes<'f>(profile: &'f Profile, group: &[&'f Finding]) -> Vec<
     subjects
 }
 
-/// `99.4 % of their non-idle time, 7.93 threads at a time`: what findings of one rule count together.
+/// `99.4 % of their non-idle time, 7.93 threads on average`: what findings of one rule count together.
 pub(crate) fn sum_text(findings: &[&Finding]) -> String {
     let shares = findings.iter().filter_map(|finding| match &finding.basis {
         Basis::Time(share) => Some(share),
@@ -42,7 +42,7 @@ pub(crate) fn sum_text(findings: &[&Finding]) -> String {
     let base = shares.first().map_or("", |share| share.base.name());
     let duration = shares.first().map_or(1, |share| share.duration_ns.max(1));
     format!(
-        "{:.1} % of their {base}, {:.2} threads at a time",
+        "{:.1} % of their {base}, {:.2} threads on average",
         percent(matched, sum(TimeShare::base_ns)),
         matched as f64 / duration as f64,
     )

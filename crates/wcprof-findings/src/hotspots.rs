@@ -75,8 +75,11 @@ pub fn hotspots(profile: &Profile, rules: &RuleSet, fleets: &[Fleet]) -> Hotspot
         finding.say_for_program(profile);
     }
     let gains = Gains::new(profile, &[]);
-    let by_remedy = |a: &Finding, b: &Finding| by_remedy((a, gains.of(a)), (b, gains.of(b)));
-    found.findings.sort_by(by_remedy);
+    let order = |a: &Finding, b: &Finding| by_remedy((a, gains.of(a)), (b, gains.of(b)));
+    found.findings.sort_by(order);
+    for finding in &mut found.findings {
+        finding.gain = Some(gains.of(finding));
+    }
     let part = |u: &Undecided| u.finding.percent_of_base() / u.threshold_percent;
     found.undecided.sort_by(|a, b| part(b).total_cmp(&part(a)));
     found

@@ -44,8 +44,8 @@ mod to_do;
 
 pub use condition::{Condition, ConditionError, bare_counter};
 pub use finding::{
-    Basis, Comparison, CountedGain, Evidence, EvidenceLine, Finding, Hotspots, Setting,
-    SettingsFound, TimeShare, Undecided,
+    Basis, Comparison, CountedGain, Evidence, EvidenceLine, ExpectedGain, Finding, Hotspots,
+    Setting, SettingsFound, TimeShare, Undecided,
 };
 pub use hotspots::hotspots;
 pub use json::{rules_to_json, to_json};
@@ -61,7 +61,7 @@ pub use text::{
     Detail, gain_sentence, render_brief, render_finding, render_paragraph, render_rules,
     render_text, share_sentence,
 };
-pub use to_do::{ToDo, cpu_wait_fact, to_do};
+pub use to_do::{ToDo, ToDoList, to_do};
 pub use unlike::{MIN_LIKE, Outlier, comparison_text, outliers};
 pub use watch::Watch;
 

@@ -18,7 +18,7 @@ const MIN_PERCENT: f64 = 0.5;
 /// How much time locks took, and of how much of it the holder is known.
 pub fn lock_summary(report: &LockReport) -> [String; 2] {
     let lost = format!(
-        "{} of thread time lost to locks in {}: {:.1} % of the non-idle time, {:.2} threads at a time",
+        "{} of thread time lost to locks in {}: {:.1} % of the non-idle time, {:.2} threads on average",
         short_duration(report.lost_ns),
         short_duration(report.duration_ns),
         percent(report.lost_ns, report.non_idle_ns),

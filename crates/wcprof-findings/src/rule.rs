@@ -158,9 +158,6 @@ pub struct CauseText {
     pub action: String,
     /// In place of the rule's.
     pub remedy: Remedy,
-    /// What the first screen says beside the time that threads wait for a CPU.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fact: Option<String>,
     /// In place of the rule's.
     pub explanation: String,
     /// In place of the rule's.

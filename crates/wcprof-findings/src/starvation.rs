@@ -57,7 +57,6 @@ impl FoundCause {
             title: fill(&text.title),
             action: fill(&text.action),
             remedy: text.remedy,
-            fact: text.fact.as_deref().map(fill),
             explanation: fill(&text.explanation),
             advice: fill(&text.advice),
             verify: fill(&text.verify),

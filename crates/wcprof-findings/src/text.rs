@@ -4,7 +4,7 @@ use indexmap::IndexMap;
 use wcprof_profile::model::{Profile, State};
 use wcprof_text::{columns, count, cut, one_line, percent, wrap};
 
-use crate::finding::{Basis, Evidence, Finding, Hotspots, TimeShare, Undecided};
+use crate::finding::{Basis, Evidence, ExpectedGain, Finding, Hotspots, TimeShare, Undecided};
 use crate::groups::{many_of_one, sum_text};
 use crate::rule::{GroupLimit, Kind, Scope, Source};
 use crate::rule_set::RuleSet;
@@ -109,7 +109,7 @@ fn of_programs<'f>(profile: &Profile, findings: &'f [Finding]) -> Vec<Vec<&'f Fi
 
 /// A finding of many processes, or of one, in full: of many, with the evidence of the first.
 fn full(profile: &Profile, group: &[&Finding], width: usize) -> String {
-    let text = render_finding(group[0], width);
+    let text = render_labeled(group[0], &label(group), width);
     match many_of_one(profile, group) {
         None => text,
         Some(many) => {
@@ -129,7 +129,7 @@ fn brief(profile: &Profile, group: &[&Finding], has_others: bool, width: usize) 
         (None, true) => format!("{}: ", place(first)),
         (None, false) => String::new(),
     };
-    let mut out = brief_head(first, &subject, width);
+    let mut out = brief_head(first, &label(group), &subject, width);
     out += &match (&first.basis, &many) {
         (Basis::Time(_), Some(_)) => render_paragraph("share", &sum_text(group), width),
         _ => basis(first, width),
@@ -137,20 +137,26 @@ fn brief(profile: &Profile, group: &[&Finding], has_others: bool, width: usize) 
     out + &render_paragraph("do", &first.action, width)
 }
 
-fn brief_head(finding: &Finding, subject: &str, width: usize) -> String {
-    let (severity, title, rule) = (finding.severity.name(), &finding.title, &finding.rule);
-    wrapped(
-        "",
-        &format!("[{severity}] {subject}{title} ({rule})"),
-        2,
-        width,
-    )
+fn brief_head(finding: &Finding, label: &str, subject: &str, width: usize) -> String {
+    let (title, rule) = (&finding.title, &finding.rule);
+    let text = format!("[{label}] {subject}{title} ({rule})");
+    wrapped("", &text, 2, width)
+}
+
+/// What findings of one rule are ordered by: what their remedy gives back together, or how much they matter where that is not
+/// known.
+fn label(group: &[&Finding]) -> String {
+    let gains: Option<Vec<ExpectedGain>> = group.iter().map(|finding| finding.gain).collect();
+    match gains {
+        Some(gains) => ExpectedGain::sum(gains).text(),
+        None => group[0].severity.name().to_owned(),
+    }
 }
 
 /// A finding of settings, which may be that of several processes, in a few lines.
 pub fn render_brief(finding: &Finding, subject: &str, width: usize) -> String {
     let width = width.max(40);
-    let mut out = brief_head(finding, subject, width);
+    let mut out = brief_head(finding, &label(&[finding]), subject, width);
     out += &basis(finding, width);
     out + &render_paragraph("do", &finding.action, width)
 }
@@ -188,9 +194,13 @@ fn limit_threshold(limit: Option<GroupLimit>, percent: f64) -> String {
 /// One finding with all there is to say about it.
 /// Lines are of at most `width` characters, at least 40; names are escaped.
 pub fn render_finding(finding: &Finding, width: usize) -> String {
+    render_labeled(finding, &label(&[finding]), width)
+}
+
+fn render_labeled(finding: &Finding, label: &str, width: usize) -> String {
     let width = width.max(40);
     let title = one_line(&finding.title);
-    let mut out = format!("[{}] {title} ({})\n", finding.severity.name(), finding.rule);
+    let mut out = format!("[{label}] {title} ({})\n", finding.rule);
     let mut place = place(finding);
     if !finding.pools.is_empty() {
         place = format!("{place}: {}", pools(finding));
@@ -270,7 +280,7 @@ fn pools(finding: &Finding) -> String {
     }
 }
 
-/// `14.0 % (12.1 to 16.2) of msgr-worker-N's on-CPU time, 1.4 of 10.0 s`.
+/// `14.0 % (95 % interval 12.1 to 16.2) of msgr-worker-N's on-CPU time, 1.4 of 10.0 s`.
 fn share_text(share: &TimeShare, finding: &Finding) -> String {
     let base_ns = share.base_ns();
     let part = |ns| percent(ns, base_ns);
@@ -290,12 +300,12 @@ fn share_text(share: &TimeShare, finding: &Finding) -> String {
     let at_once = share.matched_ns as f64 / share.duration_ns.max(1) as f64;
     let states: Vec<_> = share.states.iter().map(|s| s.name()).collect();
     let states = states.join(", ");
-    format!("{text}; {at_once:.2} threads at a time in {states}")
+    format!("{text}; {at_once:.2} threads on average in {states}")
 }
 
-/// A share in percent with its 95 % interval: `14.0 % (12.1 to 16.2)`.
-pub(crate) fn with_interval(share: f64, (low, high): (f64, f64)) -> String {
-    format!("{share:.1} % ({low:.1} to {high:.1})")
+/// A share in percent with its 95 % interval: `14.0 % (95 % interval 12.1 to 16.2)`.
+fn with_interval(share: f64, (low, high): (f64, f64)) -> String {
+    format!("{share:.1} % (95 % interval {low:.1} to {high:.1})")
 }
 
 /// Whose time a share is of: `msgr-worker-N's on-CPU time`.

@@ -4,20 +4,29 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use indexmap::IndexMap;
-use wcprof_profile::model::Profile;
+use wcprof_profile::model::{Profile, State};
 use wcprof_text::percent;
 use wcprof_types::Pid;
 
-use crate::finding::{Basis, CountedGain, Finding, Gains, TimeShare, by_remedy};
+use crate::finding::{Basis, CountedGain, ExpectedGain, Finding, Gains, TimeShare, by_remedy};
 use crate::groups::{MANY, many_of_one, processes, sum_text};
 use crate::rule::{Remedy, Severity};
-use crate::text::{whose, with_interval};
+use crate::text::whose;
+
+/// What to do about a profile, and what that follows from. Not escaped.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct ToDoList {
+    /// That threads wait for a CPU, how much, why and what would end it, where the items are what saves CPU.
+    pub cpu_wait: Option<String>,
+    /// By what can be done, and within that by what it gives back, the most first.
+    pub items: Vec<ToDo>,
+}
 
 /// An action and why to take it. Not escaped.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct ToDo {
-    /// The worst of its findings.
-    pub severity: Severity,
+    /// What it is expected to give back.
+    pub gain: ExpectedGain,
     /// What was found, and how much of what time it takes.
     pub why: String,
     /// What to do.
@@ -30,12 +39,13 @@ pub struct ToDo {
 ///
 /// `counted`: what rules counted of what the settings among the findings cost ([`Hotspots::counted`](crate::Hotspots::counted)).
 ///
-/// What follows from something else ([`Remedy::Nothing`]) is left out where anything is found that can be changed.
+/// What follows from something else ([`Remedy::Nothing`], and the wait for a CPU) is no item where anything is found that can be
+/// changed.
 pub fn to_do<'f>(
     profile: &Profile,
     findings: impl IntoIterator<Item = &'f Finding>,
     counted: &[CountedGain],
-) -> Vec<ToDo> {
+) -> ToDoList {
     let gains = Gains::new(profile, counted);
     let mut groups: IndexMap<_, Group<'_>> = IndexMap::new();
     for finding in findings {
@@ -48,40 +58,59 @@ pub fn to_do<'f>(
             finding.remedy <= Remedy::Setting && finding.severity >= Severity::Medium
         })
     };
-    if groups.iter().any(is_cause) {
-        let follows = |group: &Group<'_>| {
-            let mut findings = group.findings.iter();
-            findings.all(|(finding, _)| finding.remedy == Remedy::Nothing)
-        };
-        groups.retain(|group| !follows(group));
-    }
     groups.iter_mut().for_each(Group::settle);
     groups.sort_by(|a, b| by_remedy((a.findings[0].0, a.gain), (b.findings[0].0, b.gain)));
-    let items = groups.iter().map(|group| {
-        let findings: Vec<&Finding> = group.findings.iter().map(|(finding, _)| *finding).collect();
-        ToDo {
-            severity: findings
-                .iter()
-                .map(|f| f.severity)
-                .max()
-                .unwrap_or(Severity::Info),
-            why: why(profile, &findings),
-            action: findings[0].action.clone(),
-        }
+    let mut facts: Vec<Group<'_>> = Vec::new();
+    if groups.iter().any(is_cause) {
+        facts.extend(groups.extract_if(.., |group| group.is_fact()));
+    }
+    let cpu_wait = facts.iter().find(|group| group.waits_for_cpu());
+    let items = groups.iter().map(|group| ToDo {
+        gain: group.gain,
+        why: why(profile, &group.findings()),
+        action: group.findings[0].0.action.clone(),
     });
-    items.collect()
+    ToDoList {
+        cpu_wait: cpu_wait.map(|group| {
+            let action = &group.findings[0].0.action;
+            format!("{} -> {action}", why(profile, &group.findings()))
+        }),
+        items: items.collect(),
+    }
 }
 
 /// Findings with one action.
 #[derive(Default)]
 struct Group<'f> {
     /// With what each gives back; never empty.
-    findings: Vec<(&'f Finding, f64)>,
+    findings: Vec<(&'f Finding, ExpectedGain)>,
     /// What they give back together.
-    gain: f64,
+    gain: ExpectedGain,
 }
 
-impl Group<'_> {
+impl<'f> Group<'f> {
+    fn findings(&self) -> Vec<&'f Finding> {
+        self.findings.iter().map(|(finding, _)| *finding).collect()
+    }
+
+    /// Whether all of it follows from something else, as the wait for a CPU does where no limit keeps threads from one.
+    fn is_fact(&self) -> bool {
+        let mut findings = self.findings.iter();
+        let cannot_set = match self.waits_for_cpu() {
+            true => Remedy::Rework,
+            false => Remedy::Nothing,
+        };
+        findings.all(|(finding, _)| finding.remedy >= cannot_set)
+    }
+
+    /// Whether it is the time that threads wait for a CPU.
+    fn waits_for_cpu(&self) -> bool {
+        match &self.findings[0].0.basis {
+            Basis::Time(share) => share.states == [State::Runnable],
+            Basis::Unlike(_) | Basis::Setting(_) | Basis::Limit(_) => false,
+        }
+    }
+
     /// Puts the finding that says most first: a limit before its symptom, and time before the setting that it is spent for. The
     /// gain of a process is that of its time, where some is counted, and else that of its settings.
     fn settle(&mut self) {
@@ -94,31 +123,23 @@ impl Group<'_> {
             let by_basis = order(a.0).cmp(&order(b.0));
             by_basis.then_with(|| by_remedy(*a, *b))
         });
-        let mut by_process: BTreeMap<Pid, (bool, f64)> = BTreeMap::new();
+        let mut by_process: BTreeMap<Pid, (bool, Vec<ExpectedGain>)> = BTreeMap::new();
         for (finding, gain) in &self.findings {
             let is_timed = matches!(finding.basis, Basis::Time(_) | Basis::Unlike(_));
-            let known = by_process.entry(finding.pid).or_insert((is_timed, 0.0));
+            let known = by_process
+                .entry(finding.pid)
+                .or_insert((is_timed, Vec::new()));
             match known.0.cmp(&is_timed) {
-                Ordering::Less => *known = (is_timed, *gain),
-                Ordering::Equal => known.1 += gain,
+                Ordering::Less => *known = (is_timed, vec![*gain]),
+                Ordering::Equal => known.1.push(*gain),
                 Ordering::Greater => {}
             }
         }
-        self.gain = by_process.into_values().map(|(_, gain)| gain).sum();
+        self.gain = ExpectedGain::sum(by_process.into_values().flat_map(|(_, gains)| gains));
     }
 }
 
-/// What the first screen says of why threads wait for a CPU, by the finding with most of the waiting.
-pub fn cpu_wait_fact(findings: &[Finding]) -> Option<&str> {
-    let waited = |finding: &&Finding| match &finding.basis {
-        Basis::Time(share) => share.matched_ns,
-        _ => 0,
-    };
-    let told = findings.iter().filter(|finding| finding.fact.is_some());
-    told.max_by_key(waited)?.fact.as_deref()
-}
-
-/// `osd.0 and 2 others: Memory comes from libc's malloc: 16.3 % (12.1 to 20.9) of osd.0's on-CPU time`. Of a profile of one process
+/// `osd.0 and 2 others: Memory comes from libc's malloc: 16.3 % of osd.0's on-CPU time`. Of a profile of one process
 /// without the process.
 fn why(profile: &Profile, group: &[&Finding]) -> String {
     let first = group[0];
@@ -184,10 +205,8 @@ fn subjects(profile: &Profile, group: &[&Finding]) -> String {
     }
 }
 
-/// `16.3 % (12.1 to 20.9) of osd.0's on-CPU time`.
+/// `16.3 % of osd.0's on-CPU time`. The interval is part of the finding, which `doctor` prints.
 fn share_text(share: &TimeShare, finding: &Finding) -> String {
-    let part = |ns| percent(ns, share.base_ns());
-    let interval = (part(share.low_ns), part(share.high_ns));
-    let share_text = with_interval(part(share.matched_ns), interval);
-    format!("{share_text} of {}", whose(share, finding))
+    let part = percent(share.matched_ns, share.base_ns());
+    format!("{part:.1} % of {}", whose(share, finding))
 }

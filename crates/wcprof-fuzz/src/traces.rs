@@ -149,7 +149,6 @@ pub(crate) fn print(builder: ProfileBuilder, tables: &Tables) {
         categories: cpu_by_category(&profile, categories),
         to_do: to_do(&profile, &found.findings, &found.counted),
         n_undecided: found.undecided.len(),
-        cpu_wait: None,
     };
     let screen = Overview {
         profile: &profile,

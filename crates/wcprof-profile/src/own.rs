@@ -29,6 +29,61 @@ const PASSES_ON: [&str; 6] = [
     "_Destroy",
     "__invoke",
 ];
+/// Functions of the C language's mathematics, which compilers link into a program where no library has them: Rust's
+/// `compiler_builtins`, static libm. The language reserves these names, so that no program has its own of them. `f`, `l`, `f16` and
+/// `f128` after them stand for other types.
+const MATH: [&str; 44] = [
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
+    "cbrt",
+    "ceil",
+    "copysign",
+    "cos",
+    "cosh",
+    "erf",
+    "erfc",
+    "exp",
+    "exp10",
+    "exp2",
+    "expm1",
+    "fabs",
+    "fdim",
+    "floor",
+    "fma",
+    "fmax",
+    "fmin",
+    "fmod",
+    "frexp",
+    "hypot",
+    "ilogb",
+    "ldexp",
+    "lgamma",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "modf",
+    "pow",
+    "remainder",
+    "rint",
+    "round",
+    "sin",
+    "sincos",
+    "sqrt",
+    "tan",
+    "trunc",
+];
+/// Functions for what a processor has no instruction for, which compilers link into programs (libgcc, `compiler_builtins`), by
+/// their starts.
+const ARITHMETIC: [&str; 14] = [
+    "__add", "__ashl", "__ashr", "__div", "__fix", "__float", "__lshr", "__mod", "__mul", "__pow",
+    "__sub", "__udiv", "__umod", "__extend",
+];
 /// Functions of programs that wait for any of their locks or events.
 const WAITS: [&str; 14] = [
     "WaitEventSetWait",
@@ -70,7 +125,7 @@ enum Kind {
 
 impl Kind {
     fn of(function: &Function) -> Self {
-        if is_runtime(function) {
+        if is_runtime(function) || is_linked_in(&function.name) {
             return Self::Runtime;
         }
         if !function.resolved {
@@ -87,6 +142,20 @@ impl Kind {
             false => Self::Named,
         }
     }
+}
+
+/// Whether a function of a program is one of the C runtime's that the compiler linked into it.
+fn is_linked_in(name: &str) -> bool {
+    let types = ["f16", "f128", "f", "l", ""];
+    let mut bases = types.iter().filter_map(|one| name.strip_suffix(one));
+    bases.any(|base| MATH.contains(&base))
+        || ARITHMETIC.iter().any(|start| {
+            // `__mulsc3`, `__udivti3`, `__fixunsdfti`: a type's name, `si`, `di`, `ti`, `sf`, `df`, `tf`, follows.
+            let rest = name.strip_prefix(start).unwrap_or_default();
+            let rest = rest.strip_prefix("un").unwrap_or(rest);
+            let mut kinds = ["si", "di", "ti", "sf", "df", "tf", "sc", "dc", "xf", "mod"].iter();
+            kinds.any(|kind| rest.starts_with(kind))
+        })
 }
 
 impl OwnFunctions {
@@ -168,6 +237,19 @@ mod tests {
     fn kinds() {
         for (name, module, expected) in [
             ("__sin_fma", "libm.so.6", Kind::Runtime),
+            ("cbrt", "app", Kind::Runtime),
+            ("fmaf128", "app", Kind::Runtime),
+            ("__udivmodti4", "app", Kind::Runtime),
+            ("__floatuntidf", "app", Kind::Runtime),
+            (
+                "compiler_builtins::math::libm_math::cbrt::cbrt",
+                "app",
+                Kind::How,
+            ),
+            ("app::fma", "app", Kind::Named),
+            ("__address_of", "app", Kind::Named),
+            ("__submit", "app", Kind::Named),
+            ("fold", "app", Kind::Named),
             ("epoll_wait", "libc.so.6", Kind::Runtime),
             (
                 "void std::_Destroy<ceph::ptr*>(ceph::ptr*)",

@@ -11,7 +11,7 @@ use wcprof_text::{percent, terminal_name};
 
 /// The columns of the pools, and the states that each adds up.
 pub const COLUMNS: [(&str, &[State]); 5] = [
-    ("cores", &[State::OnCpu, State::Guest, State::VmExit]),
+    ("running", &[State::OnCpu, State::Guest, State::VmExit]),
     ("cpu-wait", &[State::Runnable, State::StealIrq]),
     ("lock", &[State::Lock]),
     ("disk", &[State::Disk]),
@@ -21,7 +21,7 @@ pub const COLUMNS: [(&str, &[State]); 5] = [
     ),
 ];
 
-/// Fewest threads at a time that are shown as more than `-`.
+/// Fewest threads at a time that are not 0.00.
 pub(crate) const MIN_SHOWN: f64 = 0.005;
 
 /// What the threads of all pools of one name did.
@@ -97,9 +97,9 @@ pub(crate) fn at_a_time_text(profile: &Profile, ns: u64) -> String {
     threads_text(at_a_time(profile, ns))
 }
 
-/// Threads at a time as text: `0.45`, or `-` for next to none.
+/// Threads at a time as text: `0.45`, or `-` for none.
 pub fn threads_text(n: f64) -> String {
-    if n >= MIN_SHOWN {
+    if n > 0.0 {
         format!("{n:.2}")
     } else {
         "-".to_owned()
@@ -176,7 +176,7 @@ pub(crate) struct WaitSite {
     call: &'static str,
     /// `callee < caller`, the innermost functions of the program.
     pub(crate) place: String,
-    /// Of locks: who held them most of the time; of threads that are waited for: which. As far as known.
+    /// Of locks: who held them most of the time, or that no holder was seen; of threads that are waited for: which, as far as known.
     pub(crate) holder: Option<String>,
     /// Nanoseconds.
     pub(crate) weight: u64,
@@ -213,7 +213,12 @@ pub(crate) fn wait_sites(profile: &Profile) -> Vec<WaitSite> {
         state,
         call,
         holder: match state {
-            State::Lock => holders.get(&place).cloned(),
+            State::Lock => Some(
+                holders
+                    .get(&place)
+                    .map_or(NOT_SEEN, String::as_str)
+                    .to_owned(),
+            ),
             State::Blocked if call == "futex" => ends.get(&place).cloned(),
             _ => None,
         },
@@ -269,23 +274,40 @@ fn most(
     most.collect()
 }
 
-/// Who held a lock.
+/// What is said of a lock whose holder no tick found.
+const NOT_SEEN: &str = "holder not seen";
+
+/// Who held a lock, and what it did meanwhile.
 fn holder_text(profile: &Profile, own: &OwnFunctions, holder: Holder) -> String {
-    let state = holder.state.name();
+    let does = does(holder.state);
     match place(profile, own, holder.stack, 1) {
         held_at if held_at.is_empty() => {
-            format!("held by a thread without a stack of that tick ({state})")
+            format!("held by a thread whose stack was not read ({does})")
         }
-        held_at => format!("held by {held_at} ({state})"),
+        held_at => format!("held by {held_at} ({does})"),
+    }
+}
+
+/// What a thread does, in words.
+fn does(state: State) -> &'static str {
+    match state {
+        State::OnCpu | State::Guest | State::VmExit => "running",
+        State::Runnable | State::StealIrq => "waiting for a CPU",
+        State::Lock => "waiting for a lock",
+        State::Disk => "waiting for the disk",
+        State::Net => "waiting for the network",
+        State::Sleep => "sleeping",
+        State::Throttle => "throttled",
+        State::Blocked => "waiting",
+        State::Idle => "idle",
+        State::PlaceUnknown => "probably idle",
+        State::Stopped => "stopped",
+        State::Unknown => "state not known",
     }
 }
 
 /// Whose end is waited for: a thread by its name, or its pool's, and what it does.
 fn end_text(profile: &Profile, holder: Holder) -> Option<String> {
     let pool = profile.pools.get(holder.pool)?;
-    Some(format!(
-        "until {} ends ({})",
-        pool.name,
-        holder.state.name()
-    ))
+    Some(format!("until {} ends ({})", pool.name, does(holder.state)))
 }

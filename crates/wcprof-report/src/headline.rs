@@ -187,11 +187,11 @@ impl<'p> Headline<'p> {
             false => 0.0,
         };
         let shares = [
-            ("lost", part(losses.n_lost), 0.0),
-            ("torn", part(losses.n_torn), 5.0),
-            ("late", percent(losses.n_late, self.n_due()), 5.0),
+            ("samples lost", part(losses.n_lost), 0.0),
+            ("stack copies torn", part(losses.n_torn), 5.0),
+            ("ticks late", percent(losses.n_late, self.n_due()), 5.0),
             (
-                "truncated",
+                "stacks truncated",
                 percent(losses.n_truncated(), losses.n_stacks),
                 5.0,
             ),
@@ -207,9 +207,9 @@ impl<'p> Headline<'p> {
         let seen = shares.iter().filter(|(_, share, _)| *share >= MIN_MISSING);
         let seen = seen.map(|(what, share, most)| {
             let reason = losses.main_truncation();
-            let reason = reason.filter(|_| *what == "truncated" && share > most);
+            let reason = reason.filter(|_| *what == "stacks truncated" && share > most);
             let reason = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
-            format!("{share:.1} % {what}{reason}")
+            format!("{share:.1} % of {what}{reason}")
         });
         let seen: Vec<String> = seen.collect();
         let missing = match seen.as_slice() {
@@ -291,7 +291,7 @@ impl<'p> Headline<'p> {
             share("idle", State::Idle),
         ];
         all.extend(rare);
-        format!("threads at a time: {}\n", all.join(", "))
+        format!("threads on average: {}\n", all.join(", "))
     }
 }
 

@@ -53,7 +53,7 @@ fn head(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
 
 fn pool_table(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     let columns = COLUMNS.map(|(name, _)| name).join(" | ");
-    writeln!(out, "\n| threads at a time | threads | {columns} |")?;
+    writeln!(out, "\n| threads, on average | threads | {columns} |")?;
     writeln!(out, "|---|--:|{}", "--:|".repeat(COLUMNS.len()))?;
     let (pools, n_others, others_at_a_time) = busiest_pools(profile, MAX_ROWS);
     for pool in pools {
@@ -68,16 +68,19 @@ fn pool_table(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
 }
 
 fn to_do(answers: &Answers, out: &mut impl Write) -> io::Result<()> {
-    if answers.to_do.is_empty() {
+    if answers.to_do.items.is_empty() {
         return Ok(());
     }
     writeln!(out, "\n### What to do\n")?;
-    for (item, number) in answers.to_do.iter().take(MAX_ROWS).zip(1..) {
-        let severity = item.severity.name().to_uppercase();
-        let (why, action) = (prose(&item.why), prose(&item.action));
-        writeln!(out, "{number}. **{severity}** {why} -> {action}")?;
+    if let Some(cpu_wait) = answers.cpu_wait_text() {
+        writeln!(out, "{}\n", prose(&cpu_wait))?;
     }
-    let n_more = answers.to_do.len().saturating_sub(MAX_ROWS);
+    for (item, number) in answers.to_do.items.iter().take(MAX_ROWS).zip(1..) {
+        let gain = item.gain.text();
+        let (why, action) = (prose(&item.why), prose(&item.action));
+        writeln!(out, "{number}. **{gain}** {why} -> {action}")?;
+    }
+    let n_more = answers.to_do.items.len().saturating_sub(MAX_ROWS);
     if n_more > 0 {
         writeln!(out, "\n{n_more} more: `wcprof doctor TRACE`")?;
     }

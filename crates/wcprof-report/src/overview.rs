@@ -4,7 +4,7 @@
 use std::ops::RangeInclusive;
 
 use indexmap::IndexMap;
-use wcprof_findings::ToDo;
+use wcprof_findings::ToDoList;
 use wcprof_profile::model::{Profile, ProfileProcess, State};
 use wcprof_profile::{CategoryTime, counted_by_class, vm_exits};
 use wcprof_text::{and_more, columns, count, duration, one_line, terminal_name, wrap};
@@ -41,19 +41,42 @@ const KIND: usize = 20;
 /// Columns where no terminal says how many there are.
 const DEFAULT_WIDTH: usize = 100;
 /// Columns before the text of a thing to do.
-const INDENT: usize = 10;
+const INDENT: usize = 17;
+/// Above what is to do: what its figures are, and the order.
+const TO_DO: &str =
+    "WHAT TO DO (what it gives back at most; settings before other code, then the largest first)";
 
 /// What a profile says, by rules.
 #[derive(Clone, Debug, Default)]
 pub struct Answers {
     /// CPU time by kind of work, the largest first.
     pub categories: Vec<CategoryTime>,
-    /// The most to gain first.
-    pub to_do: Vec<ToDo>,
+    /// What to do, and what that follows from.
+    pub to_do: ToDoList,
     /// Shares of which it is not known whether they are above a threshold.
     pub n_undecided: usize,
-    /// Why threads wait for a CPU, where that is a fact and nothing to change.
-    pub cpu_wait: Option<String>,
+}
+
+impl Answers {
+    /// That threads wait for a CPU, and where the remedies are. Not escaped.
+    pub(crate) fn cpu_wait_text(&self) -> Option<String> {
+        let cpu_wait = self.to_do.cpu_wait.as_ref()?;
+        Some(format!("{cpu_wait}. What frees CPU is below."))
+    }
+
+    /// What is to do beside the first `n_shown` items.
+    pub(crate) fn more_to_do(&self, n_shown: usize) -> Option<String> {
+        let n_more = self.to_do.items.len().saturating_sub(n_shown);
+        let mut more = Vec::new();
+        if n_more > 0 {
+            more.push(format!("{n_more} more"));
+        }
+        if self.n_undecided > 0 {
+            let items = count(self.n_undecided, "possible item");
+            more.push(format!("{items} that a longer recording would decide"));
+        }
+        (!more.is_empty()).then(|| format!("{}: see wcprof doctor", more.join(", ")))
+    }
 }
 
 /// The first screen of a profile.
@@ -102,7 +125,7 @@ impl Overview<'_> {
     pub fn answers_text(&self) -> String {
         let n = *LINES.end();
         let waits = self.waits(&wait_sites(self.profile), n);
-        let lines = [self.to_do(usize::MAX), self.cpu(n), waits].concat();
+        let lines = [self.cpu_wait(), self.to_do(usize::MAX), self.cpu(n), waits].concat();
         render(&lines, self.width, self.color)
     }
 
@@ -172,28 +195,33 @@ impl Overview<'_> {
             self.at_a_time(sum.fold(0, u64::saturating_add))
         };
         let mut shares = vec![format!("uses {:.2} cores", of(COLUMNS[0].1))];
-        let fact = self.answers.cpu_wait.as_deref();
-        let fact = fact.map_or_else(String::new, |fact| {
-            format!(", while {}", terminal_name(fact))
-        });
-        let cpu_wait = format!("waits for a CPU: {{}} threads{fact}");
-        for (what, states) in [
-            (cpu_wait.as_str(), COLUMNS[1].1),
-            ("for locks {}", &[State::Lock][..]),
-            ("for the disk {}", &[State::Disk]),
-            ("for the network {}", &[State::Net]),
-            ("throttled {}", &[State::Throttle]),
-            ("asleep {}", &[State::Sleep]),
-            ("other waits {}", &[State::Blocked]),
-            ("probably idle {}", &[State::PlaceUnknown]),
-            ("stopped {}", &[State::Stopped]),
+        let waits: [(&str, &[State]); 7] = [
+            ("for a CPU", COLUMNS[1].1),
+            ("for locks", &[State::Lock]),
+            ("for the disk", &[State::Disk]),
+            ("for the network", &[State::Net]),
+            ("throttled", &[State::Throttle]),
+            ("asleep", &[State::Sleep]),
+            ("for other things", &[State::Blocked]),
+        ];
+        let waits = waits.iter().filter(|(_, states)| of(states) >= MIN_SHOWN);
+        let waits = waits.map(|(what, states)| format!("{:.2} {what}", of(states)));
+        let waits: Vec<String> = waits.collect();
+        if !waits.is_empty() {
+            let waits = waits.join(", ");
+            shares.push(format!("threads that wait, on average: {waits}"));
+        }
+        for (what, state) in [
+            ("that probably have no work", State::PlaceUnknown),
+            ("stopped", State::Stopped),
         ] {
-            if of(states) >= MIN_SHOWN {
-                shares.push(what.replace("{}", &format!("{:.2}", of(states))));
+            if of(&[state]) >= MIN_SHOWN {
+                shares.push(format!("{:.2} {what}", of(&[state])));
             }
         }
         let mut lines = vec![vec![(Style::Heading, recorded)]];
         lines.extend(self.wrapped(&shares.join(" | ")));
+        lines.extend(self.cpu_wait());
         for stopped in &headline.stopped {
             lines.extend(self.wrapped(&stopped.text()));
         }
@@ -207,12 +235,22 @@ impl Overview<'_> {
         lines
     }
 
+    /// That threads wait for a CPU, where that is no item of what is to do.
+    fn cpu_wait(&self) -> Vec<Line> {
+        let text = self.answers.cpu_wait_text();
+        let text = text.map(|text| self.wrapped(&terminal_name(&text)));
+        text.unwrap_or_default()
+    }
+
     /// At most `n` pools with a line of their own.
     fn pools(&self, n: usize) -> Vec<Line> {
         let (pools, n_others, others_at_a_time) = busiest_pools(self.profile, n);
         let most = pools.first().map_or(1, |pool| pool.busy().max(1));
         let head = COLUMNS.map(|(name, _)| format!(" {name:>8}")).concat();
-        let head = format!("{:<NAME$} {:>5}{head}   (threads at a time)", "pool", "thr");
+        let head = format!(
+            "{:<NAME$} {:>5}{head}   (threads, on average)",
+            "pool", "thr"
+        );
         let mut lines = heading(head).to_vec();
         for pool in &pools {
             let n_threads = pool.n_threads;
@@ -247,12 +285,12 @@ impl Overview<'_> {
     /// As much as `room` lines hold, and [`MIN_TO_DO`] at the least.
     fn to_do(&self, room: usize) -> Vec<Line> {
         let mut lines = Vec::new();
-        if !self.answers.to_do.is_empty() || self.answers.n_undecided > 0 {
-            lines.extend(heading("WHAT TO DO"));
+        let items = &self.answers.to_do.items;
+        if !items.is_empty() || self.answers.n_undecided > 0 {
+            lines.extend(heading(TO_DO));
         }
         let mut n_shown = 0;
-        for (item, number) in self.answers.to_do.iter().take(MAX_TO_DO).zip(1..) {
-            let severity = item.severity.name().to_uppercase();
+        for (item, number) in items.iter().take(MAX_TO_DO).zip(1..) {
             let text = wrap(
                 &format!("{} -> {}", item.why, item.action),
                 self.columns(),
@@ -264,7 +302,7 @@ impl Overview<'_> {
                 break;
             }
             n_shown = number;
-            let head = format!("{number:>2} {severity:<6} ");
+            let head = format!("{number:>2} {:<13} ", item.gain.text());
             let heads = std::iter::once(head).chain(std::iter::repeat(" ".repeat(INDENT)));
             lines.extend(
                 text.into_iter()
@@ -272,13 +310,9 @@ impl Overview<'_> {
                     .map(|(text, head)| plain(head + &one_line(&text))),
             );
         }
-        let n_more = self.answers.to_do.len().saturating_sub(n_shown);
-        let more = [(n_more, "more"), (self.answers.n_undecided, "undecided")];
-        let more = more.iter().filter(|(n, _)| *n > 0);
-        let more: Vec<String> = more.map(|(n, what)| format!("{n} {what}")).collect();
-        if !more.is_empty() {
-            let text = format!("{}: see wcprof doctor", more.join(", "));
-            lines.push(plain(" ".repeat(INDENT) + &text));
+        if let Some(more) = self.answers.more_to_do(n_shown) {
+            let more = wrap(&more, self.columns(), INDENT, INDENT).into_iter();
+            lines.extend(more.map(|text| plain(" ".repeat(INDENT) + &text)));
         }
         lines
     }
@@ -295,7 +329,7 @@ impl Overview<'_> {
             return Vec::new();
         }
         let head = heading(format!(
-            "WHERE CPU GOES (% of {cores:.2} cores, kind of work, functions that ask for it)"
+            "WHERE CPU GOES (% of {cores:.2} cores, kind of work, called by)"
         ));
         let longest = kinds.iter().map(|kind| kind.name.len()).max();
         let width = longest.unwrap_or(0).max(KIND);

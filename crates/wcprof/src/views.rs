@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::path::Path;
 
 use indexmap::IndexMap;
-use wcprof_findings::{Hotspots, MIN_LIKE, RuleSet, cpu_wait_fact, hotspots, to_do};
+use wcprof_findings::{Hotspots, MIN_LIKE, RuleSet, hotspots, to_do};
 use wcprof_profile::model::{Profile, Row};
 use wcprof_profile::{
     Categories, Cores, GroupBy, Rules, Trees, View, cores, counted_by_class, cpu_by_category,
@@ -49,7 +49,6 @@ pub(crate) fn answers_of(
             &found.counted,
         ),
         n_undecided: found.undecided.len(),
-        cpu_wait: cpu_wait_fact(&found.findings).map(str::to_owned),
     }
 }
 

@@ -10,7 +10,7 @@ use wcprof_types::{Pid, StackEnd};
 use super::builder::Builder;
 use crate::{
     Basis, CountedGain, Detail, Finding, Remedy, RuleSet, Setting, SettingsFound, Severity,
-    cpu_wait_fact, hotspots, render_rules, render_text, to_do, to_json,
+    TimeShare, ToDoList, hotspots, render_rules, render_text, to_do, to_json,
 };
 
 fn check_golden(name: &str, actual: &str) {
@@ -157,9 +157,9 @@ fn what_to_do() {
     setting.action = "change it".to_owned();
     findings.push(setting);
     let lines = |profile: &Profile| {
-        let items = to_do(profile, &findings, &[]).into_iter();
+        let items = to_do(profile, &findings, &[]).items.into_iter();
         let lines =
-            items.map(|item| format!("{} {} -> {}\n", item.severity.name(), item.why, item.action));
+            items.map(|item| format!("{} {} -> {}\n", item.gain.text(), item.why, item.action));
         lines.collect::<String>()
     };
     check_golden("osd-to-do.txt", &lines(&profile));
@@ -186,7 +186,8 @@ fn gains_of_settings() {
         setting(Severity::High, "change what no rule counts"),
         setting(Severity::Low, action),
     ];
-    let first = |counted: &[CountedGain]| to_do(&profile, &settings, counted)[0].action.clone();
+    let first =
+        |counted: &[CountedGain]| to_do(&profile, &settings, counted).items[0].action.clone();
     assert_eq!(first(&[]), "change what no rule counts");
     let gain = |gain_ns| CountedGain {
         host: String::new(),
@@ -204,6 +205,12 @@ fn gains_of_settings() {
         _ => 0,
     };
     assert_eq!(of_malloc, [(counted as f64 * 0.6) as u64]);
+    // What a guest computes is no matter of the settings of its emulator.
+    for pool in &mut profile.pools {
+        pool.name = "CPU N/TCG".to_owned();
+    }
+    let of_guest = to_do(&profile, &settings[..1], &[]);
+    assert_eq!(of_guest.items[0].gain.text(), "<0.01 cores");
 }
 
 /// Check that what many processes have in common is one thing to do, and that what follows from something else is none where
@@ -220,32 +227,42 @@ fn causes_before_symptoms() {
         process: process.to_owned(),
         ..malloc.clone()
     };
+    let waiting = match &malloc.basis {
+        Basis::Time(share) => Basis::Time(TimeShare {
+            states: vec![State::Runnable],
+            ..share.clone()
+        }),
+        other => other.clone(),
+    };
     let starved = |pid: i32| Finding {
+        title: "Others use the CPUs".to_owned(),
         action: "fewer other processes".to_owned(),
         remedy: Remedy::Nothing,
         severity: Severity::High,
-        fact: Some(format!("others use {pid}")),
+        basis: waiting.clone(),
         ..like(pid, "osd")
     };
     let both = [malloc.clone(), like(7, "osd.1"), starved(7), starved(100)];
-    let items = to_do(&profile, &both, &[]);
+    let ToDoList { cpu_wait, items } = to_do(&profile, &both, &[]);
     assert_eq!(items.len(), 1, "{items:?}");
+    let cpu_wait = cpu_wait.unwrap_or_default();
+    assert!(cpu_wait.contains(": Others use the CPUs: "), "{cpu_wait}");
     let start = "ceph-osd and osd.1: Memory comes from libc's malloc";
     assert!(items[0].why.starts_with(start), "{items:?}");
     let three = [malloc.clone(), like(7, "osd.1"), like(8, "osd.2")];
     let start = "ceph-osd and 2 others: Memory";
-    assert!(to_do(&profile, &three, &[])[0].why.starts_with(start));
+    assert!(to_do(&profile, &three, &[]).items[0].why.starts_with(start));
     // Once for all processes.
-    let items = to_do(&profile, &[starved(7), starved(100)], &[]);
+    let ToDoList { cpu_wait, items } = to_do(&profile, &[starved(7), starved(100)], &[]);
     assert_eq!(items.len(), 1, "{items:?}");
-    let alone = [starved(7)];
-    assert_eq!(cpu_wait_fact(&alone), Some("others use 7"));
+    assert_eq!(cpu_wait, None);
     // A lock, which needs other code, does not explain it.
     let items = to_do(
         &profile,
         &[of_rule("lock-contention").clone(), starved(7)],
         &[],
-    );
+    )
+    .items;
     assert_eq!(items.len(), 2, "{items:?}");
 }
 
@@ -263,12 +280,12 @@ fn equal_pids_of_two_hosts() {
     }
     let mut found = hotspots(&profile, &RuleSet::builtin().unwrap(), &[]);
     assert!(found.findings.iter().all(|f| f.host == "node2"));
-    let n = to_do(&profile, &found.findings, &[]).len();
+    let n = to_do(&profile, &found.findings, &[]).items.len();
     let mut other = found.findings[0].clone();
     other.host = "node1".to_owned();
     other.process = "osd.1".to_owned();
     found.findings.insert(1, other);
-    assert_eq!(to_do(&profile, &found.findings, &[]).len(), n + 1);
+    assert_eq!(to_do(&profile, &found.findings, &[]).items.len(), n + 1);
     let text = render_text(&profile, &found, 120, Detail::Full);
     assert!(text.contains("osd.1 (pid 100) on node1: "), "{text}");
     profile.processes.pop();

@@ -189,7 +189,7 @@ fn table_lock() {
     assert_eq!(apart.sites.len(), 8);
     assert_eq!(apart.sites[0].group, "postgres (pid 100)");
     let found = hotspots(&profile, &rules, &[]);
-    let items = to_do(&profile, &found.findings, &[]);
+    let items = to_do(&profile, &found.findings, &[]).items;
     assert_eq!(items.len(), 1, "{items:?}");
     assert!(
         items[0]

@@ -45,7 +45,7 @@ fn of_four(stop: (u64, u64)) -> Vec<Finding> {
 fn until_the_end() {
     for (from, time) in [(0, "1.00 s"), (250, "750 ms")] {
         let findings = of_four((from, 1000));
-        let items = to_do(&Profile::default(), &findings, &[]);
+        let items = to_do(&Profile::default(), &findings, &[]).items;
         let whys: Vec<String> = items.into_iter().map(|item| item.why).collect();
         let by = "by a stop signal (SIGSTOP or SIGTSTP)";
         let why =

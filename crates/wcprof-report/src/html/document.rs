@@ -118,7 +118,7 @@ pub(super) fn finding(finding: &Finding, group: Option<usize>, strings: &mut Str
     json!({
         "rule": strings.id(&finding.rule),
         "title": strings.id(&finding.title),
-        "severity": finding.severity.name(),
+        "gives_back": finding.gain.map(|gain| gain.text()),
         "process": strings.id(&process),
         "pools": finding.pools.iter().map(|p| strings.id(p)).collect::<Vec<_>>(),
         "basis": basis,

@@ -19,11 +19,14 @@ pub struct FirstScreen {
     /// As the terminal shows it, for readers without scripts.
     #[serde(skip)]
     pub(super) text: String,
+    /// That threads wait for a CPU.
+    cpu_wait: Option<String>,
     /// What threads do at a time, who else uses the CPUs, operations and their latency: lines.
     head: Vec<String>,
     to_do: Vec<Item>,
-    n_undecided: usize,
-    /// Percent of the CPU time, kind of work, the functions that ask for it.
+    /// What else there is to do.
+    more_to_do: Option<String>,
+    /// Percent of the CPU time, kind of work, the functions that call it.
     kinds: Vec<(f64, String, String)>,
     /// How many other kinds there are, and their share, percent.
     other_kinds: (usize, f64),
@@ -41,7 +44,7 @@ pub struct FirstScreen {
 /// A thing to do.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 struct Item {
-    severity: &'static str,
+    gain: String,
     why: String,
     action: String,
 }
@@ -77,8 +80,8 @@ impl FirstScreen {
             place: site.place.clone(),
             holder: site.holder.clone().unwrap_or_default(),
         });
-        let to_do = answers.to_do.iter().take(MAX_TO_DO).map(|item| Item {
-            severity: item.severity.name(),
+        let to_do = answers.to_do.items.iter().take(MAX_TO_DO).map(|item| Item {
+            gain: item.gain.text(),
             why: item.why.clone(),
             action: item.action.clone(),
         });
@@ -87,11 +90,16 @@ impl FirstScreen {
             let columns = COLUMNS.map(|(_, of)| rounded(at_a_time(profile, pool.total(of))));
             (pool.name.to_owned(), pool.n_threads, columns.to_vec())
         });
+        let cpu_wait = answers.cpu_wait_text();
+        let head = screen.head_texts().into_iter().skip(1);
         Self {
             text: screen.text(),
-            head: screen.head_texts().into_iter().skip(1).collect(),
+            head: head
+                .filter(|line| Some(line) != cpu_wait.as_ref())
+                .collect(),
+            cpu_wait,
             to_do: to_do.collect(),
-            n_undecided: answers.n_undecided,
+            more_to_do: answers.more_to_do(MAX_TO_DO),
             kinds: kinds.collect(),
             other_kinds: (n_others, rounded(rest.max(0.0))),
             waits: waits.collect(),
@@ -113,7 +121,8 @@ impl FirstScreen {
         let waits = clean.waits.iter_mut();
         let waits = waits.flat_map(|wait| [&mut wait.place, &mut wait.holder]);
         let texts = clean.head.iter_mut().chain(pools).chain(kinds);
-        let texts = texts.chain(items).chain(waits).chain([&mut clean.quality]);
+        let texts = texts.chain(items).chain(waits).chain(&mut clean.cpu_wait);
+        let texts = texts.chain([&mut clean.quality]);
         for text in texts {
             *text = strings.clean(text);
         }
@@ -121,7 +130,7 @@ impl FirstScreen {
     }
 }
 
-/// To three digits behind the point: what is shown has two.
+/// To six digits behind the point: two are shown, and whether there is anything.
 fn rounded(number: f64) -> f64 {
-    (number * 1000.0).round() / 1000.0
+    (number * 1e6).round() / 1e6
 }

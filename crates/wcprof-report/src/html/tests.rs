@@ -13,7 +13,7 @@ fn finding(rule: &str, pid: i32) -> Finding {
         action: String::new(),
         remedy: Default::default(),
         returns: 1.0,
-        fact: None,
+        gain: None,
         pid: Pid(pid),
         process: String::new(),
         host: String::new(),

@@ -5,7 +5,7 @@ use crate::support;
 use std::path::PathBuf;
 
 use support::{MS, Maker, kernel, syscall, syscall_op};
-use wcprof_findings::{Severity, ToDo};
+use wcprof_findings::{ExpectedGain, ToDo, ToDoList};
 use wcprof_profile::model::Profile;
 use wcprof_profile::{
     Direction, GroupBy, Rules, ThreadFilter, Trees, View, cpu_by_category, globs,
@@ -350,15 +350,21 @@ fn headline() {
 fn answers(profile: &Profile) -> Answers {
     let categories = Rules::builtin().unwrap().categories().unwrap();
     let item = |n: usize| ToDo {
-        severity: Severity::High,
+        gain: ExpectedGain {
+            threads: 0.5 / n as f64,
+            is_cpu: n.is_multiple_of(2),
+            is_estimate: n > 4,
+        },
         why: format!("reason {n}: {}", "word ".repeat(12 * n)),
         action: "do\x1b that".to_owned(),
     };
     Answers {
         categories: cpu_by_category(profile, &categories),
-        to_do: (0..8).map(item).collect(),
+        to_do: ToDoList {
+            cpu_wait: Some("CPU-starved: other processes use 1.20 of 2 cores".to_owned()),
+            items: (1..9).map(item).collect(),
+        },
         n_undecided: 2,
-        cpu_wait: Some("other processes use 1.20 of 2 cores (fio 0.90)".to_owned()),
     }
 }
 
@@ -396,12 +402,15 @@ fn overview() {
     let plain = text(100, false);
     check("overview.txt", plain.as_bytes());
     assert!(
-        plain.contains("\n 6 HIGH") && !plain.contains("\n 7 HIGH"),
+        plain.contains("\n 6 ~0.08 cores") && !plain.contains("\n 7 ~0.07 threads"),
         "{plain}"
     );
     // Tables have their least lines, six things their room; what is short fits the screen, all of it.
     let short = Answers {
-        to_do: vec![answers.to_do[0].clone(); 8],
+        to_do: ToDoList {
+            cpu_wait: None,
+            items: vec![answers.to_do.items[0].clone(); 8],
+        },
         ..answers.clone()
     };
     let short = Overview {
@@ -412,7 +421,7 @@ fn overview() {
     };
     let short = short.text();
     assert!(
-        short.lines().count() <= 36 && short.contains("\n 8 HIGH"),
+        short.lines().count() <= 36 && short.contains("\n 8 0.50 threads"),
         "{short}"
     );
     assert!(

@@ -115,7 +115,7 @@ fn finding(name: &str) -> Finding {
         action: format!("do {name}"),
         remedy: Default::default(),
         returns: 1.0,
-        fact: None,
+        gain: None,
         pid: Pid(100),
         process: name.to_owned(),
         host: String::new(),

@@ -19,7 +19,7 @@ const NAME: usize = 24;
 /// Width and name of the columns of threads at a time: those of the first screen, and idle threads, of which each state has a
 /// letter in the bar.
 const FIGURES: [(usize, &str, &[State]); 6] = [
-    (6, COLUMNS[0].0, COLUMNS[0].1),
+    (8, COLUMNS[0].0, COLUMNS[0].1),
     (8, COLUMNS[1].0, COLUMNS[1].1),
     (5, COLUMNS[2].0, COLUMNS[2].1),
     (5, COLUMNS[3].0, COLUMNS[3].1),
@@ -75,7 +75,7 @@ fn draw_rows(frame: &mut Frame<'_>, area: Rect, model: &Model, ui: &Ui, color: b
     let cells = usize::from(area.width).saturating_sub(beside);
     let cells = cells.clamp(*BAR.start(), *BAR.end());
     let figures = FIGURES.map(|(width, name, _)| format!(" {name:>width$}"));
-    let pool = "pool (threads at a time)";
+    let pool = "pool (average threads)";
     let title = format!(
         "{pool:<NAME$} {:>4} {:<cells$}{}",
         "n",

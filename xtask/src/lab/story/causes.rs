@@ -221,7 +221,9 @@ fn first_screen(lab: &Lab, wcprof: &Wcprof, round: usize) -> Result<Vec<String>>
 
 /// The items below `WHAT TO DO`, each in one line.
 fn items(screen: &str) -> Vec<String> {
-    let mut lines = screen.lines().skip_while(|line| *line != "WHAT TO DO");
+    let mut lines = screen
+        .lines()
+        .skip_while(|line| !line.starts_with("WHAT TO DO"));
     let mut items: Vec<String> = Vec::new();
     for line in lines.by_ref().skip(1).take_while(|line| !line.is_empty()) {
         let is_first = line
@@ -352,13 +354,13 @@ mod tests {
     /// Check that lines which were wrapped are one item.
     #[test]
     fn wrapped_items() {
-        let screen = "head\n\nWHAT TO DO\n 1 HIGH   The rbd cache is\n          on -> cache=none\n 2 LOW    b -> c\n\nWHERE\n";
+        let screen = "head\n\nWHAT TO DO (most first)\n 1 0.20 cores    The rbd cache is\n                 on -> cache=none\n 2 0.10 cores    b -> c\n\nWHERE\n";
         let items = items(screen);
         assert_eq!(
             items,
             [
-                "1 HIGH   The rbd cache is on -> cache=none",
-                "2 LOW    b -> c"
+                "1 0.20 cores    The rbd cache is on -> cache=none",
+                "2 0.10 cores    b -> c"
             ]
         );
         assert_eq!(rank(&items, StoryCause::Cache), Some(0));

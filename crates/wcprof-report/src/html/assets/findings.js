@@ -39,8 +39,8 @@ function finding([f, ...others], at) {
   const advice = text(f.advice);
   const part = (name, value) => value && [el('h3', {}, name), el('p', { class: 'prose plain' }, prose(value))];
   const also = others.slice(0, MOST).map(place).join('; ') + (others.length > MOST ? `; and ${others.length - MOST} more` : '');
-  return el('details', { class: `finding ${f.severity}`, id: `finding-${at}`, open: at === 0 },
-    el('summary', {}, el('span', { class: 'level' }, f.severity), el('span', { class: 'title plain' }, text(f.title)),
+  return el('details', { class: 'finding', id: `finding-${at}`, open: at === 0 },
+    el('summary', {}, f.gives_back && el('span', { class: 'level' }, f.gives_back), el('span', { class: 'title plain' }, text(f.title)),
       el('span', { class: 'where plain' }, place(f), others.length > 0 && `; also in ${also}`),
       el('p', { class: 'first plain' }, prose(firstSentence(advice)))),
     el('div', { class: 'body' },

@@ -51,6 +51,6 @@ const groupTable = {
 
 function groupSection() {
   return el('section', { id: 'pools', 'aria-label': GROUP_NOUN.toLowerCase() }, el('h2', {}, GROUP_NOUN),
-    el('p', { class: 'dim' }, 'Threads at a time. A name shows the group alone in the graphs; a second click shows all.'),
+    el('p', { class: 'dim' }, 'Threads, on average. A name shows the group alone in the graphs; a second click shows all.'),
     el('div', { class: 'scroll', id: 'groups' }));
 }

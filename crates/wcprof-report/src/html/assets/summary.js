@@ -7,7 +7,7 @@ function fact(name, value, props) {
 // The states with their colors; a click shows the time in one alone.
 function legend() {
   const h = DATA.headline;
-  const box = el('div', { class: 'legend', id: 'legend' }, el('span', { class: 'dim' }, 'threads at a time:'));
+  const box = el('div', { class: 'legend', id: 'legend' }, el('span', { class: 'dim' }, 'threads, on average:'));
   for (const state of ORDER.filter(s => h.states_us[s] > 0)) {
     const dot = el('i');
     dot.style.background = color(state);
@@ -44,7 +44,7 @@ function summary() {
   return el('section', { id: 'top', 'aria-label': 'headline' },
     DATA.first ? el('h2', {}, 'Recording') : el('h1', { class: 'plain' }, h.title), facts,
     mixBar(h.states_us), idle > 0 && busy > 0 && [mixBar(h.states_us.map((us, s) => isIdle(s) ? 0 : us)),
-      el('p', { class: 'dim' }, `threads at a time that are not idle: ${ORDER.filter(s => !isIdle(s) && h.states_us[s] > 0).map(s => `${DATA.states[s]} ${atATime(h.states_us[s])}`).join(', ')}`)],
+      el('p', { class: 'dim' }, `threads, on average, that are not idle: ${ORDER.filter(s => !isIdle(s) && h.states_us[s] > 0).map(s => `${DATA.states[s]} ${atATime(h.states_us[s])}`).join(', ')}`)],
     el('p', { class: 'dim' }, `missing: ${missing}. `, own),
     h.cut && el('p', { class: 'note warn' }, `the recording was cut short: ${h.cut}`),
     DATA.view.flags.length > 0 && el('p', { class: 'note' }, 'shown is a part of the trace: ', el('code', {}, DATA.view.flags.join(' '))),
