@@ -61,6 +61,7 @@ pub use sampler::{
     SamplerOptions, SamplerRequest, SamplingEnd, StackRequest, StartError, Stuck, Watcher,
 };
 pub use sys::{
-    Punctuality, add_lump_cpu, add_recording_cpu, become_punctual, give_way, raise_open_files,
+    Punctuality, add_lump_cpu, add_recording_cpu, add_steady_cpu, become_punctual, give_way,
+    raise_open_files,
 };
 pub use wcprof_perf::CpuPolicy;

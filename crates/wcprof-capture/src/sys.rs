@@ -36,6 +36,14 @@ pub fn add_lump_cpu(ns: u64) {
     LUMPS_NS.fetch_add(ns, Ordering::Relaxed);
 }
 
+/// CPU time of work that goes on beside the ticks, and costs the same at any rate, ns.
+static STEADY_NS: AtomicU64 = AtomicU64::new(0);
+
+/// Counts CPU time of work that goes on beside the ticks at any rate of these: it leaves less of the limit to them, at once.
+pub fn add_steady_cpu(ns: u64) {
+    STEADY_NS.fetch_add(ns, Ordering::Relaxed);
+}
+
 /// Own CPU time so far, ns.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct OwnCpu {
@@ -43,6 +51,8 @@ pub(crate) struct OwnCpu {
     pub(crate) ticks: u64,
     /// Of work that comes in lumps, and is the same at any rate.
     pub(crate) lumps: u64,
+    /// Of work that goes on all the time, and is the same at any rate.
+    pub(crate) steady: u64,
 }
 
 /// CPU time that is limited so far, for the thread that samples.
@@ -50,6 +60,7 @@ pub(crate) fn limited_cpu() -> OwnCpu {
     OwnCpu {
         ticks: work_cpu_ns() + RECORDING_NS.load(Ordering::Relaxed),
         lumps: closing_cpu_ns() + LUMPS_NS.load(Ordering::Relaxed),
+        steady: STEADY_NS.load(Ordering::Relaxed),
     }
 }
 

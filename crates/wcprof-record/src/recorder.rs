@@ -7,7 +7,7 @@ use std::sync::mpsc::Sender;
 
 use wcprof_capture::{
     LockGlance, SamplerRequest, Since, StackBytes, StackCopy, TargetEnd, TargetId, ThreadTick,
-    TickBatch, TickCounts, TimerSample, add_lump_cpu, add_recording_cpu,
+    TickBatch, TickCounts, TimerSample, add_recording_cpu, add_steady_cpu,
 };
 use wcprof_host::clock::own_cpu_ns;
 use wcprof_host::fds::{needs_proof, unname};
@@ -225,7 +225,7 @@ impl<S: TraceSink> Recorder<S> {
         let before = work_cpu_ns();
         let taken = self.take_batch(batch);
         let turns = self.stacks.taking_in.take_ns();
-        add_lump_cpu(turns);
+        add_steady_cpu(turns);
         add_recording_cpu(work_cpu_ns().saturating_sub(before + turns));
         taken
     }

@@ -13,9 +13,9 @@ const AT_START_NS: u64 = 1_000_000_000;
 /// The same of one process where there are several. A ceph-osd with its libraries takes a fifth of it.
 const OF_ONE_AT_START_NS: u64 = 500_000_000;
 /// Turns may take this part of the CPU time that wcprof may use.
-const PART: f64 = 0.5;
+const PART: f64 = 0.3;
 /// The part of so much time, ns, may be taken at once: a program that begins later maps all of its libraries in its first second.
-const SAVED_NS: f64 = 30e9;
+const SAVED_NS: f64 = 40e9;
 
 /// CPU time in which modules are taken in.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -69,8 +69,14 @@ impl Health {
         })
     }
 
+    /// The value of a metric; of one that has labels the sum of all.
     fn value(&self, name: &str) -> f64 {
-        self.metrics.get(name).copied().unwrap_or(f64::NAN)
+        let is_it = |key: &str| key.split('{').next() == Some(name);
+        let mut values = self.metrics.iter().filter(|(key, _)| is_it(key)).peekable();
+        match values.peek() {
+            Some(_) => values.map(|(_, value)| value).sum(),
+            None => f64::NAN,
+        }
     }
 }
 

@@ -151,11 +151,13 @@ impl CpuBudget {
         self.lumps += cpu.lumps.saturating_sub(self.cpu.lumps) as f64;
         let charged = self.lumps * (1.0 - (-wall / SPREAD_NS).exp());
         self.lumps -= charged;
-        // What lumps leave to ticks.
-        let allowed = (self.share * wall - charged).max(0.0);
+        let steady = cpu.steady.saturating_sub(self.cpu.steady) as f64;
+        // What these leave to ticks.
+        let left = (self.share * wall - charged).max(0.0) - steady;
+        let allowed = left.max(0.0);
         let aim = allowed - self.debt.min(MAX_REPAID * allowed);
         (self.read_at, self.cpu) = (now, cpu);
-        self.owe(used - allowed);
+        self.owe(used - left);
         // Fewer ticks would not make new threads cheaper.
         let new = self.new_ns().min(used);
         let used = used - new;
@@ -225,15 +227,16 @@ mod tests {
         seconds: u64,
         cost: impl Fn(u64) -> u64,
     ) -> Vec<(u64, u32)> {
-        simulate_lumps(budget, seconds, cost, 0)
+        simulate_beside(budget, seconds, cost, |_| (0, 0))
     }
 
-    /// The same beside other work, which takes `lump` of CPU time every 30 seconds, ns, and is not in the result.
-    fn simulate_lumps(
+    /// The same beside other work, of which `beside` gives how much was in lumps and how much is steady until a time, ns; it is
+    /// not in the result.
+    fn simulate_beside(
         budget: &mut CpuBudget,
         seconds: u64,
         cost: impl Fn(u64) -> u64,
-        lump: u64,
+        beside: impl Fn(u64) -> (u64, u64),
     ) -> Vec<(u64, u32)> {
         let (mut now, mut cpu, mut next, mut all) = (0, 0, 0, Vec::new());
         while now < seconds * S {
@@ -241,9 +244,11 @@ mod tests {
             let took = cost(now);
             (now, cpu) = (now + took, cpu + took);
             next += budget.interval().as_nanos() as u64;
+            let (lumps, steady) = beside(now);
             let own = OwnCpu {
                 ticks: cpu,
-                lumps: lump * (now / (30 * S)),
+                lumps,
+                steady,
             };
             if budget.tick(now, own) && budget.check(now, own) {
                 next = now + budget.interval().as_nanos() as u64;
@@ -286,7 +291,10 @@ mod tests {
             let (mut now, mut cpu, mut n_left, mut first) = (0, 0, 10_000, 20 * MS);
             let (mut used, mut all_known) = (vec![before], 0);
             while now < 10 * S {
-                let own = |ticks| OwnCpu { ticks, lumps: 0 };
+                let own = |ticks| OwnCpu {
+                    ticks,
+                    ..OwnCpu::default()
+                };
                 let n_new = budget.n_new(now, own(cpu)).min(n_left);
                 n_left -= n_new;
                 budget.took_in(n_new, n_left > 0);
@@ -352,19 +360,43 @@ mod tests {
         assert!(seconds[99].0 >= seconds[49].0 + 2 * S, "{seconds:?}");
     }
 
+    /// A lump every 30 seconds.
+    fn in_lumps(lump: u64) -> impl Fn(u64) -> (u64, u64) {
+        move |now| (lump * (now / (30 * S)), 0)
+    }
+
+    /// Check that the limit holds over each minute from second 15 on beside work that goes on all the time, and that ticks go on
+    /// where that work alone takes all of it.
+    #[test]
+    fn steady_work() {
+        for part in [3, 6, 12] {
+            let mut budget = CpuBudget::new(19, 1);
+            budget.begin(0, OwnCpu::default(), 0);
+            let steady = |now: u64| now * part / 1000;
+            let seconds = simulate_beside(&mut budget, 300, |_| 5 * MS, |now| (0, steady(now)));
+            let limited = part < 10;
+            for from in (15..239).filter(|_| limited) {
+                let ticks = seconds[from + 60].0 - seconds[from].0;
+                let used = ticks + steady(60 * S);
+                assert!(used <= 60 * S / 100 * 11 / 10, "{part}: {used} from {from}");
+            }
+            assert!(seconds[299].0 > seconds[200].0, "{part}: {seconds:?}");
+        }
+    }
+
     /// Check that work in lumps for which there is room does not change the rate, and that with more of it the limit
     /// holds over minutes, at a rate that is about the same all the time.
     #[test]
     fn lumps() {
         let mut budget = CpuBudget::new(19, 1);
         budget.begin(0, OwnCpu::default(), 0);
-        let seconds = simulate_lumps(&mut budget, 1200, |_| MS / 4, 100 * MS);
+        let seconds = simulate_beside(&mut budget, 1200, |_| MS / 4, in_lumps(100 * MS));
         assert!(seconds.iter().all(|second| second.1 == 19), "{seconds:?}");
 
         let lump = 180 * MS;
         let mut budget = CpuBudget::new(19, 1);
         budget.begin(0, OwnCpu::default(), 0);
-        let seconds = simulate_lumps(&mut budget, 1200, |_| MS / 2, lump);
+        let seconds = simulate_beside(&mut budget, 1200, |_| MS / 2, in_lumps(lump));
         let settled = &seconds[599..];
         let used = settled[600].0 - settled[0].0 + 20 * lump;
         assert!(used <= 600 * S / 100, "{used} ns in 600 s: {seconds:?}");
@@ -402,7 +434,7 @@ mod tests {
     fn too_large_lumps() {
         let mut budget = CpuBudget::new(19, 1);
         budget.begin(0, OwnCpu::default(), 0);
-        let seconds = simulate_lumps(&mut budget, 600, |_| MS / 4, 900 * MS);
+        let seconds = simulate_beside(&mut budget, 600, |_| MS / 4, in_lumps(900 * MS));
         assert_eq!(seconds[599].1, 1, "{seconds:?}");
         assert!(seconds[599].0 > seconds[299].0, "{seconds:?}");
         // It counts from 0 again, which are no lumps.

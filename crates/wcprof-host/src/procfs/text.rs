@@ -12,6 +12,8 @@ use wcprof_types::Pid;
 const LINE_BYTES: usize = 1024;
 /// Bytes read of a longer file.
 const MAX_TEXT: u64 = 1 << 16;
+/// Most files of `/proc` are shorter.
+const USUAL_BYTES: usize = 1024;
 
 /// Opens a file of `/proc` or `/sys`, for what is read in pieces.
 pub fn open(path: impl AsRef<Path>) -> io::Result<File> {
@@ -23,7 +25,8 @@ pub fn read_bytes(path: impl AsRef<Path>, limit: u64) -> io::Result<Vec<u8>> {
     let file = open(path)?;
     // Files of `/proc` say that they are empty. One of megabytes is not moved as it grows.
     let len = file.metadata().map_or(0, |m| m.len()).min(limit);
-    let mut bytes = Vec::with_capacity(len as usize);
+    // Into a small buffer it would be read in pieces of 32 and 64 bytes, a call each.
+    let mut bytes = Vec::with_capacity((len as usize).max(USUAL_BYTES));
     file.take(limit).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

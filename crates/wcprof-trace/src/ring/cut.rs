@@ -218,7 +218,7 @@ impl<'a> Cut<'a> {
                 self.tables.origins.process_ends.insert(new, end);
             }
         }
-        for (&id, module) in &ring.modules {
+        for (id, module) in ring.modules.iter() {
             if let Some(process) = self.process(module.process) {
                 add_id(&mut self.ids.modules, id);
                 self.tables.modules.push(Module {

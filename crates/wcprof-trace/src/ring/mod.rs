@@ -10,6 +10,7 @@ mod chunk;
 mod counts;
 mod cut;
 mod memory;
+mod modules;
 mod sink;
 mod snapshot;
 mod table;

@@ -7,7 +7,7 @@ use wcprof_types::TimeNs;
 use super::chunk::Chunk;
 use super::memory::RingMemory;
 use super::tables::RingTables;
-use crate::model::{AccountsReading, Header, Span, Stats};
+use crate::model::{AccountsReading, Header, ProcessId, Span, Stats, ThreadId};
 
 /// What a ring held at a moment. It shares the packed spans with the ring, and is read on another
 /// thread than that which records.
@@ -37,6 +37,15 @@ impl Snapshot {
     /// The counts of the whole recording until then.
     pub fn stats(&self) -> &Stats {
         &self.stats
+    }
+
+    /// Threads that it knows, with their processes and how many ticks saw each since the recording began.
+    pub fn observations(&self) -> impl Iterator<Item = (ThreadId, ProcessId, u64)> {
+        let slots = (0..).map(ThreadId).zip(self.tables.threads.iter());
+        slots.filter_map(|(id, known)| {
+            let thread = &known.as_ref()?.thread;
+            Some((id, thread.process, thread.n_ticks))
+        })
     }
 
     /// What the kernel had accounted, by time since the recording began.

@@ -6,6 +6,7 @@ use std::mem::size_of;
 use indexmap::IndexSet;
 use wcprof_types::{CounterName, Tid, TimeNs, Wait};
 
+use super::modules::RingModules;
 use super::table::{IdSet, Table};
 use crate::error::{Malformed, TraceError};
 use crate::format::wire::unknown_id;
@@ -52,8 +53,7 @@ impl RingThread {
 pub(super) struct RingTables {
     pub(super) processes: BTreeMap<ProcessId, RingProcess>,
     next_process: u32,
-    pub(super) modules: BTreeMap<ModuleId, Module>,
-    next_module: u32,
+    pub(super) modules: RingModules,
     /// Modules of which no new frame will come.
     pub(super) unmapped: BTreeSet<ModuleId>,
     pub(super) threads: Vec<Option<RingThread>>,
@@ -79,9 +79,7 @@ impl RingTables {
     }
 
     pub(super) fn add_module(&mut self, module: Module) -> Result<ModuleId, TraceError> {
-        let id = ModuleId(next(&mut self.next_module)?);
-        self.modules.insert(id, module);
-        Ok(id)
+        self.modules.add(module)
     }
 
     pub(super) fn add_thread(&mut self, thread: Thread) -> Result<ThreadId, TraceError> {
@@ -126,8 +124,6 @@ impl RingTables {
     /// Bytes of memory, about.
     pub(super) fn bytes(&self) -> usize {
         let processes: usize = self.processes.values().map(RingProcess::bytes).sum();
-        let modules = self.modules.values();
-        let modules: usize = modules.map(|m| m.path.len() + size_of::<Module>()).sum();
         self.frames.bytes()
             + self.nodes.bytes()
             + self.stacks.bytes()
@@ -140,7 +136,7 @@ impl RingTables {
                 .map(RingThread::name_bytes)
                 .sum::<usize>()
             + processes
-            + modules
+            + self.modules.bytes()
     }
 
     /// Forgets threads and processes that ended before `from`, where all that is kept begins;
@@ -162,7 +158,7 @@ impl RingTables {
         if self.processes.len() < n {
             let processes = &self.processes;
             self.modules
-                .retain(|_, module| processes.contains_key(&module.process));
+                .retain(|module| processes.contains_key(&module.process));
         }
     }
 
@@ -188,7 +184,7 @@ impl RingTables {
         self.unmapped.retain(|module| {
             let is_used = used.contains(module);
             if !is_used {
-                modules.remove(module);
+                modules.remove(*module);
             }
             is_used
         });

@@ -62,6 +62,8 @@ pub(super) struct ProfileSize {
 /// Of one process.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct TargetFigures {
+    /// How often ticks saw its threads.
+    pub(super) n_observations: u64,
     /// When its last profile ended, ns since 1970.
     pub(super) last_ns: u64,
     /// It is there.

@@ -6,9 +6,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use wcprof_capture::add_steady_cpu;
 use wcprof_host::procfs::own_rss;
 use wcprof_host::select::{Selector, candidate, pids};
-use wcprof_host::{Liveness, Target, TargetError, new_silences};
+use wcprof_host::{Liveness, Target, TargetError, new_silences, work_cpu_ns};
 use wcprof_types::Pid;
 
 use super::log::{self, Level, Sparing};
@@ -110,6 +111,13 @@ impl Finder {
 
     /// Searches for processes, and chooses those to record.
     pub(super) fn search(&mut self) -> Search {
+        let before = work_cpu_ns();
+        let search = self.search_now();
+        add_steady_cpu(work_cpu_ns().saturating_sub(before));
+        search
+    }
+
+    fn search_now(&mut self) -> Search {
         self.forget_ended();
         for silence in new_silences() {
             log::line(Level::Warning, &silence);
@@ -118,7 +126,8 @@ impl Finder {
         self.left_out.retain(|left_out| !left_out.is_over(now));
         if self.all_looked.is_none_or(|looked| now - looked >= AGAIN) {
             self.all_looked = Some(now);
-            self.looked.clear();
+            let looks = self.looked.values_mut();
+            looks.for_each(|n_looks| *n_looks = LOOKS - 1);
         }
         let left_out = self.left_out.iter().map(|left_out| &left_out.target);
         let known = self.targets.iter().chain(left_out);

@@ -56,11 +56,22 @@ fn text(counted: &Counted) -> String {
     for (title, target) in &counted.targets {
         if target.last_ns > 0 {
             let age = (now - target.last_ns as f64).max(0.0) / 1e9;
-            let title = title.replace('\\', "\\\\").replace('"', "\\\"");
-            let _ = writeln!(out, "wcprof_{name}{{target=\"{title}\"}} {age}");
+            of_target(&mut out, name, title, age);
         }
     }
+    let name = "observations_total";
+    let help = "Threads seen at ticks, of intervals that are complete.";
+    head(&mut out, name, help);
+    for (title, target) in &counted.targets {
+        of_target(&mut out, name, title, target.n_observations as f64);
+    }
     out
+}
+
+fn of_target(out: &mut String, name: &str, title: &str, value: f64) {
+    let title = title.replace('\\', "\\\\").replace('"', "\\\"");
+    // Writing to a string cannot fail.
+    let _ = writeln!(out, "wcprof_{name}{{target=\"{title}\"}} {value}");
 }
 
 fn head(out: &mut String, name: &str, help: &str) {
@@ -83,7 +94,6 @@ fn sampling(counted: &Counted) -> Vec<Row> {
     vec![
         ("targets", "Processes that are recorded.", counted.processes.n_live as f64),
         ("targets_left_out", "Processes that are meant, and not recorded for want of room.", counted.processes.n_left_out as f64),
-        ("observations_total", "Threads seen at ticks.", samples.n_observations as f64),
         ("timer_samples_total", "Stacks of running threads.", samples.n_timer_samples as f64),
         ("torn_total", "Stack copies dropped because the thread ran meanwhile.", losses.n_torn as f64),
         ("lost_total", "Stacks of running threads that the kernel dropped.", losses.n_lost as f64),
@@ -153,6 +163,7 @@ mod tests {
         let gone = TargetFigures {
             last_ns: 1_000_000_000,
             is_live: true,
+            n_observations: 9,
         };
         counted.targets.insert("osd.4".to_owned(), gone);
         counted.set_targets(["osd.3", "osd.3"].into_iter());
@@ -163,6 +174,8 @@ mod tests {
         assert_eq!(value(&text, "wcprof_torn_total"), 7.0);
         assert_eq!(value(&text, "wcprof_targets"), 2.0);
         assert!(value(&text, "wcprof_last_profile_age_seconds{target=\"osd.4\"}") > 1e9);
+        let of_gone = "wcprof_observations_total{target=\"osd.4\"}";
+        assert_eq!(value(&text, of_gone), 9.0);
         assert!(value(&text, "wcprof_resident_bytes") > 1e6);
         for line in text.lines() {
             let is_comment =

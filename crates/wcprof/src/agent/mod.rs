@@ -18,6 +18,7 @@ mod owners;
 mod plan;
 mod profiles;
 mod pushing;
+mod rates;
 mod recording;
 mod room;
 

@@ -27,6 +27,7 @@ use super::intervals::{Interval, MIN_NS};
 use super::log::{self, Level, Sparing};
 use super::plan::Plan;
 use super::pushing::Destination;
+use super::rates::Rates;
 use crate::failure::Failure;
 use crate::live_names::LiveNames;
 
@@ -49,6 +50,7 @@ pub(super) struct Profiles<'a> {
     ceph: Looked,
     claimed: NameHolders,
     doubts: Sparing,
+    rates: Rates,
 }
 
 impl<'a> Profiles<'a> {
@@ -67,6 +69,7 @@ impl<'a> Profiles<'a> {
             ceph: Looked::default(),
             claimed: NameHolders::default(),
             doubts: Sparing::default(),
+            rates: Rates::default(),
         }
     }
 
@@ -115,7 +118,12 @@ impl<'a> Profiles<'a> {
             figures.names += self.names.spent - before;
             figures.lost += Duration::from_nanos(cut.from().0.saturating_sub(from.0));
         }
-        let profiles = self.profiles(&profile, cut.tables());
+        let seen = self.rates.seen(kept.snapshot.observations().filter_map(
+            |(thread, process, n_ticks)| Some((thread, cut.process(process)?, n_ticks)),
+        ));
+        let sampling = &self.plan.args.sampling;
+        self.rates.note(&profile, &seen, sampling);
+        let profiles = self.profiles(&profile, cut.tables(), &seen);
         let Some(destination) = &self.destination else {
             return Ok(());
         };
@@ -160,7 +168,12 @@ impl<'a> Profiles<'a> {
     }
 
     /// Those of each process.
-    fn profiles(&mut self, profile: &Profile, tables: &Tables) -> Vec<PushedProfile> {
+    fn profiles(
+        &mut self,
+        profile: &Profile,
+        tables: &Tables,
+        seen: &BTreeMap<usize, u64>,
+    ) -> Vec<PushedProfile> {
         let of_processes = StoreProfiles::new(profile, self.plan.idle);
         let kind = self
             .destination
@@ -212,6 +225,7 @@ impl<'a> Profiles<'a> {
                 figures.measured.extend(measured);
             }
             figures.n_folded += n_folded;
+            figures.target(&name).n_observations += seen.get(&at).copied().unwrap_or(0);
             if all.len() > n_before {
                 figures.n_profiles += (all.len() - n_before) as u64;
                 figures.target(&name).last_ns = end_ns;
