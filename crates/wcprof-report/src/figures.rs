@@ -137,8 +137,36 @@ pub(crate) fn kinds_of_work(categories: &[CategoryTime], max: usize) -> Vec<Kind
     known.into_iter().take(max).chain(unknown).collect()
 }
 
-/// The functions that ask most for a kind of work; not escaped.
+/// What is said of CPU time without a stack where threads ran too briefly for the timer.
+const TOO_BRIEF: &str = "threads that ran too briefly to be sampled; a higher --rate sees them";
+
+/// Periods of the timer for which a thread may run and still often have no sample: e^-3 of such threads have none.
+const BRIEF_PERIODS: u64 = 3;
+
+/// Whether threads without samples ran so briefly that chance explains it.
+fn ran_briefly(profile: &Profile) -> bool {
+    let rate = u64::from(profile.header.rate_hz);
+    if rate == 0 || profile.stats.n_timer_samples == 0 {
+        return false;
+    }
+    let rows = profile.rows.iter();
+    let rows = rows.filter(|row| row.state.is_running() && row.stack.is_none());
+    let mut unsampled: HashMap<usize, u64> = HashMap::new();
+    for row in rows {
+        let sum = unsampled.entry(row.thread).or_default();
+        *sum = sum.saturating_add(row.weight);
+    }
+    let n_threads = unsampled.len() as u64;
+    let weight = unsampled.into_values().fold(0, u64::saturating_add);
+    n_threads > 0 && weight / n_threads <= BRIEF_PERIODS * 1_000_000_000 / rate
+}
+
+/// The functions that ask most for a kind of work; of CPU time without a stack, why it has none, if that is known. Not escaped.
 pub(crate) fn callers(profile: &Profile, category: &CategoryTime) -> String {
+    if category.name.as_deref() == Some(NOT_SAMPLED) {
+        let why = ran_briefly(profile).then_some(TOO_BRIEF);
+        return why.unwrap_or_default().to_owned();
+    }
     let callers = category.callers.iter().take(3);
     let callers = callers.filter_map(|(f, _)| profile.functions.get(f.0 as usize));
     let callers: Vec<String> = callers.map(|f| short(&f.name)).collect();

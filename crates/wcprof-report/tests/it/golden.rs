@@ -368,6 +368,27 @@ fn answers(profile: &Profile) -> Answers {
     }
 }
 
+/// Check that CPU time without a stack says why where its threads ran for a few periods of the timer, and else does not.
+#[test]
+fn too_brief_for_samples() {
+    let mut profile = osd();
+    let answers = answers(&profile);
+    let text = |profile: &Profile| {
+        let overview = Overview {
+            profile,
+            answers: &answers,
+            width: None,
+            color: false,
+        };
+        overview.text()
+    };
+    let why = "not sampled          threads that ran too briefly to be sampled";
+    assert!(!text(&profile).contains(why), "{}", text(&profile));
+    // 0.27 s without a stack, of a period of 1 s.
+    profile.header.rate_hz = 1;
+    assert!(text(&profile).contains(why), "{}", text(&profile));
+}
+
 /// Check the block for trackers: its tables, and that hostile names are code.
 #[test]
 fn markdown_block() {
