@@ -9,8 +9,8 @@ use std::process::{Child, Command, Stdio};
 use nix::errno::Errno;
 use tempfile::TempDir;
 use wcprof_testkit::{
-    Attach, Engine, RemoteProcess, Variant, children, fixture, interrupt, read_trace,
-    thread_capabilities, wait_until, wcprof,
+    Attach, Engine, RemoteProcess, Variant, children, fixture, has_capability, interrupt,
+    read_trace, skip, thread_capabilities, wait_until, wcprof,
 };
 use wcprof_trace::Ending;
 
@@ -263,6 +263,38 @@ fn made(folder: &Path) -> Vec<OsString> {
     names
         .filter(|name| name != "said" && name != "a.folded")
         .collect()
+}
+
+/// Check that the flight recorder leaves no empty file on a full disk.
+#[test]
+fn full_disk() {
+    if !has_capability() {
+        return skip(
+            "faults::full_disk",
+            "needs root for a file system of its own",
+        );
+    }
+    const RECORD: &str = "mount -t tmpfs -o size=8k none . && cd . && cat /dev/zero > full
+        \"$0\" attach \"$1\" --keep 5s -d 1s -o t.wct; echo $?; ls";
+    let target = RemoteProcess::start(&fixture("split_sleep.c", Variant::NoFramePointers));
+    let folder = tempfile::tempdir().expect("temporary folder");
+    // The folder is entered anew, or it would be the one below the file system.
+    let script = RECORD.replace("cd .", "cd \"$PWD\"");
+    let mut command = Command::new("unshare");
+    command
+        .args(["-m", "sh", "-c", &script])
+        .arg(wcprof().get_program());
+    command
+        .arg(target.pid().to_string())
+        .current_dir(folder.path());
+    let output = command.output().expect("unshare starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("No space left on device"), "{output:?}");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "1\nfull\n",
+        "{said}"
+    );
 }
 
 /// Check that a file which exceeds `ulimit -f` is an error like a full disk.

@@ -388,10 +388,14 @@ struct OtlpPartialSuccess {
     error_message: String,
 }
 
+/// Profiles of a request: CPU and wall-clock time of one process. A collector cannot have rejected more.
+const MAX_REJECTED: u64 = 2;
+
 /// What a collector says beside its success; nothing if that is no message.
 fn partly(body: &[u8]) -> Option<Answer> {
     let part = OtlpResponse::decode(body).ok()?.partial_success?;
     let n_rejected = u64::try_from(part.rejected_profiles).unwrap_or(0);
+    let n_rejected = n_rejected.min(MAX_REJECTED);
     let reason = said(part.error_message.as_bytes());
     (n_rejected > 0 || !reason.is_empty()).then_some(Answer::Partly { n_rejected, reason })
 }
@@ -531,7 +535,8 @@ mod tests {
             let reason = reason.to_owned();
             Some(Answer::Partly { n_rejected, reason })
         };
-        assert_eq!(body(3, "too old"), answer(3, "too old"));
+        assert_eq!(body(2, "too old"), answer(2, "too old"));
+        assert_eq!(body(i64::MAX, "lies"), answer(MAX_REJECTED, "lies"));
         assert_eq!(body(0, "slow down"), answer(0, "slow down"));
         assert_eq!(body(-1, ""), None);
         let long = body(1, &"\x1b[2J".repeat(1000));

@@ -1,12 +1,16 @@
 //! A TOML file to flags: its keys are the names of flags, and what is typed counts more.
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 use toml::{Table, Value};
+use wcprof_host::own_files::is_trusted;
 
 use super::args::AgentArgs;
 use crate::cli::{Cli, Command};
@@ -22,14 +26,34 @@ pub(super) fn with_file(words: &[OsString]) -> Result<AgentArgs, Failure> {
     let Some(path) = &typed.config else {
         return Ok(typed);
     };
-    let text = std::fs::read_to_string(path);
-    let text = text.with_context(|| format!("failed to read `{}`", path.display()));
-    let text = text.map_err(Failure::usage)?;
+    let text = read(path).map_err(Failure::usage)?;
     let matches = help::command().try_get_matches_from(words).map_err(plain)?;
     let typed = matches.subcommand().map(|(_, typed)| typed);
     let flags = flags(&text, typed).map_err(|error| in_file(path, error))?;
     let all = words.iter().cloned().chain(flags);
     agent(help::parse(all).map_err(|error| in_file(path, plain_text(&error)))?)
+}
+
+/// The text of a file that nobody but the user and root can write: it says where profiles go, and which file has the
+/// password for it.
+fn read(path: &Path) -> anyhow::Result<String> {
+    let failed = || format!("failed to read `{}`", path.display());
+    let mut file = File::open(path).with_context(failed)?;
+    let metadata = file.metadata().with_context(failed)?;
+    let is_safe = is_trusted(metadata.uid()) && metadata.mode() & 0o022 == 0;
+    let is_safe = is_safe || !metadata.is_file();
+    anyhow::ensure!(
+        is_safe,
+        "others can write `{}`; `chmod go-w` and `chown root` keep it from them",
+        path.display()
+    );
+    let mut text = String::new();
+    let most = MAX_BYTES as u64 + 1;
+    file.by_ref()
+        .take(most)
+        .read_to_string(&mut text)
+        .with_context(failed)?;
+    Ok(text)
 }
 
 fn agent(cli: Cli) -> Result<AgentArgs, Failure> {
@@ -108,6 +132,25 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    /// Check that a file which others can write is refused.
+    #[test]
+    fn writable_by_others() {
+        use std::os::unix::fs::PermissionsExt;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "rate = 49").unwrap();
+        let set = |mode| {
+            file.as_file()
+                .set_permissions(PermissionsExt::from_mode(mode))
+        };
+        set(0o644).unwrap();
+        assert_eq!(read(file.path()).unwrap(), "rate = 49");
+        for mode in [0o664, 0o646] {
+            set(mode).unwrap();
+            let error = read(file.path()).unwrap_err().to_string();
+            assert!(error.contains("others can write"), "{error}");
+        }
+    }
 
     fn parsed(file: &str, typed: &[&str]) -> Result<AgentArgs, String> {
         let folder = tempfile::tempdir().unwrap();

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,6 +11,7 @@ use wcprof_host::procfs::own_rss;
 use wcprof_host::sys::keep_capabilities;
 
 use super::figures::{Counted, Figures};
+use super::log::{self, Level};
 use crate::failure::Failure;
 use crate::session::since_1970;
 
@@ -24,7 +25,20 @@ pub(super) fn serve(address: &str, figures: &Arc<Figures>) -> Result<(), Failure
         Failure::from(anyhow::Error::from(error).context(text))
             .hint("--listen takes another address, as in 127.0.0.1:9817, or `none`")
     })?;
+    if let Some(text) = exposed(listener.local_addr()?) {
+        log::line(Level::Warning, &text);
+    }
     Ok(serve_at(listener, Arc::clone(figures))?)
+}
+
+/// What an address beyond this host shows.
+fn exposed(address: SocketAddr) -> Option<String> {
+    let is_local = address.ip().to_canonical().is_loopback();
+    (!is_local).then(|| {
+        format!(
+            "/metrics at {address} shows the names of recorded processes, daemons and virtual machines to whoever reaches this host, without a password; 127.0.0.1 or a firewall keeps them here"
+        )
+    })
 }
 
 fn serve_at(listener: TcpListener, figures: Arc<Figures>) -> io::Result<()> {
@@ -213,6 +227,23 @@ mod tests {
         }
         let dashboard = include_str!("../../../../docs/agent/dashboard.json");
         serde_json::from_str::<serde_json::Value>(dashboard).unwrap();
+    }
+
+    /// Check that what an address shows is said of all but those of this host.
+    #[test]
+    fn beyond_this_host() {
+        for (address, is_said) in [
+            ("127.0.0.1:1", false),
+            ("127.1.2.3:1", false),
+            ("[::1]:1", false),
+            ("[::ffff:127.0.0.1]:1", false),
+            ("0.0.0.0:1", true),
+            ("[::]:1", true),
+            ("192.0.2.1:1", true),
+        ] {
+            let said = exposed(address.parse().unwrap());
+            assert_eq!(said.is_some(), is_said, "{address}");
+        }
     }
 
     /// Check that the counts are served, and that an address that is in use is refused.

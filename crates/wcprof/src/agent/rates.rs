@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use wcprof_profile::model::Profile;
+use wcprof_profile::model::{Profile, ProfileThread};
 use wcprof_text::terminal_name;
 use wcprof_trace::model::{ProcessId, ThreadId};
 
 use super::log::{self, Level, Sparing};
 use crate::args::SamplingArgs;
 
-/// An interval in which fewer observations were due tells nothing.
-const MIN_DUE: f64 = 20.0;
+/// Threads that were observed for a shorter time tell nothing, ns: what waits is handed on about once a second.
+const MIN_OBSERVED_NS: u64 = 10_000_000_000;
 
 /// What of a recording's threads was counted before.
 #[derive(Debug, Default)]
@@ -54,14 +54,15 @@ impl Rates {
 /// Which processes were seen at less than half of `rate_hz`: the one that was seen least by name.
 fn too_slow(profile: &Profile, seen: &BTreeMap<usize, u64>, rate_hz: u32) -> Option<String> {
     let mut due = vec![0.0; profile.processes.len()];
-    for thread in &profile.threads {
+    let is_long = |thread: &&ProfileThread| thread.observed_ns >= MIN_OBSERVED_NS;
+    for thread in profile.threads.iter().filter(is_long) {
         if let Some(due) = due.get_mut(thread.process) {
             *due += thread.observed_ns as f64 / 1e9 * f64::from(rate_hz);
         }
     }
     let part = |at: usize, due: f64| seen.get(&at).copied().unwrap_or(0) as f64 / due;
     let due = due.into_iter().enumerate();
-    let parts = due.filter(|(_, due)| *due >= MIN_DUE);
+    let parts = due.filter(|(_, due)| *due > 0.0);
     let parts = parts.map(|(at, due)| (at, part(at, due)));
     let slow: Vec<(usize, f64)> = parts.filter(|(_, part)| *part < 0.5).collect();
     let (at, least) = slow.iter().min_by(|(_, a), (_, b)| a.total_cmp(b))?;

@@ -100,13 +100,13 @@ pub(crate) fn write(
         }),
         Err(failure) => {
             // What is there of it is of little use, and takes room where there is none.
-            let hint = match on_failure {
-                OnFailure::Keep => "what was written until then is kept",
-                OnFailure::Remove => "the file is removed",
-            };
-            if on_failure == OnFailure::Remove {
+            let is_empty = fs::metadata(&path).is_ok_and(|metadata| metadata.len() == 0);
+            let hint = if on_failure == OnFailure::Keep && !is_empty {
+                "what was written until then is kept"
+            } else {
                 let _ = fs::remove_file(&path);
-            }
+                "the file is removed"
+            };
             Err(match failure.error.downcast() {
                 Ok(TraceError::Write(source)) => {
                     let text = format!("failed to write `{}`", path.display());
