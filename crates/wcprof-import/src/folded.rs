@@ -1,7 +1,8 @@
 //! Folded stacks: `root;...;leaf WEIGHT`, a stack a line.
 //!
 //! When the first frame of every line is `name/TID` (what `wcprof report --format folded` writes), it is the
-//! thread; else all is one thread. States stay unknown, and time has no order.
+//! thread; else all is one thread. States stay unknown, and time has no order. Lines that begin with `#` are comments. A file with two weights a
+//! line is a differential: one column of it is imported.
 
 use indexmap::IndexMap;
 use indexmap::map::Entry;
@@ -16,15 +17,52 @@ use crate::options::Options;
 /// What a unit of weight stands for when nobody says: what wcprof writes.
 const UNIT_NS: u64 = 1000;
 
-/// A line without its weight, and the weight. `None` when there is none.
-pub(crate) fn split_weight(line: &str) -> Option<(&str, u64)> {
-    let (stack, weight) = line.trim_end().rsplit_once(' ')?;
-    let whole = weight.split('.').next().unwrap_or(weight);
-    let is_number = weight.bytes().all(|b| b.is_ascii_digit() || b == b'.');
-    if stack.trim().is_empty() || !is_number {
-        return None;
+/// What a line counts, in units: seconds with a fraction are as common as samples.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Weight {
+    whole: u64,
+    millionths: u32,
+}
+
+impl Weight {
+    /// `None` for what is no decimal number, negative ones among them.
+    fn parse(text: &str) -> Option<Self> {
+        let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+        let is_number = |digits: &str| digits.bytes().all(|b| b.is_ascii_digit());
+        if whole.is_empty() && fraction.is_empty() || !is_number(whole) || !is_number(fraction) {
+            return None;
+        }
+        let six: String = fraction.chars().chain("000000".chars()).take(6).collect();
+        Some(Self {
+            whole: if whole.is_empty() {
+                0
+            } else {
+                whole.parse().ok()?
+            },
+            millionths: six.parse().ok()?,
+        })
     }
-    Some((stack, whole.parse().ok()?))
+
+    /// In ns, of units of so many.
+    fn ns(self, unit: u64) -> u64 {
+        let fraction = u128::from(self.millionths) * u128::from(unit) / 1_000_000;
+        let whole = self.whole.saturating_mul(unit);
+        whole.saturating_add(u64::try_from(fraction).unwrap_or(u64::MAX))
+    }
+}
+
+/// A line without its weight, and the weight. `None` when there is none.
+pub(crate) fn split_weight(line: &str) -> Option<(&str, Weight)> {
+    let (stack, weight) = line.trim_end().rsplit_once(' ')?;
+    let weight = Weight::parse(weight)?;
+    (!stack.trim().is_empty()).then_some((stack, weight))
+}
+
+/// A line of two weights without them, and the one in a column, 1 or 2.
+fn split_column(line: &str, column: u8) -> Option<(&str, Weight)> {
+    let (rest, second) = split_weight(line)?;
+    let (stack, first) = split_weight(rest)?;
+    Some((stack, if column == 1 { first } else { second }))
 }
 
 /// The thread that a first frame names.
@@ -38,10 +76,27 @@ fn thread_of(frame: &str) -> Option<(&str, i32)> {
 pub(crate) fn import(text: &str, options: &Options) -> Result<Trace> {
     let unit = options.unit_ns.unwrap_or(UNIT_NS);
     let mut builder = Builder::new("folded stacks", options);
-    let lines = text.lines().filter(|line| !line.trim().is_empty());
-    let is_bad = |line: &&str| split_weight(line).is_none();
-    let n_bad = lines.clone().filter(is_bad).count();
-    let good = lines.filter_map(split_weight).filter(|(_, n)| *n > 0);
+    let lines = text
+        .lines()
+        .filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+    let is_of_two = |line: &str| split_column(line, 1).is_some();
+    if options.column.is_none() && lines.clone().filter_map(split_weight).next().is_some() {
+        let mut weighted = lines.clone().filter(|line| split_weight(line).is_some());
+        if weighted.all(is_of_two) {
+            return Err(ImportError::Foreign {
+                what: "a differential: two weights a line, as difffolded.pl and inferno-diff-folded write",
+                advice: "import it with `--column 1` and with `--column 2`, and compare the two traces with `wcprof diff`",
+            });
+        }
+    }
+    let split = |line| match options.column {
+        Some(column) => split_column(line, column),
+        None => split_weight(line),
+    };
+    let n_bad = lines.clone().filter(|line| split(line).is_none()).count();
+    let good = lines.filter_map(split);
+    let good = good.map(|(stack, weight)| (stack, weight.ns(unit)));
+    let good = good.filter(|(_, ns)| *ns > 0);
     let first_frame = |stack: &str| Some(thread_of(stack.split_once(';')?.0)?.1);
     let is_by_thread = good.clone().all(|(stack, _)| first_frame(stack).is_some());
     let process = builder.process(Pid(0), "imported")?;
@@ -101,14 +156,15 @@ pub(crate) fn import(text: &str, options: &Options) -> Result<Trace> {
     Ok(builder.finish(duration))
 }
 
-/// A span of that weight, in units of `unit` ns, whose end is not known yet.
+/// A span of a weight in ns, made of units of so many, whose end is not known yet.
 fn span(thread: ThreadId, stack: StackId, weight: u64, unit: u64) -> Span {
+    let n_samples = (weight / unit.max(1)).max(1);
     Span {
         thread,
         start: TimeNs(0),
         end: TimeNs(0),
-        weight: weight.saturating_mul(unit),
-        n_samples: u32::try_from(weight).unwrap_or(u32::MAX),
+        weight,
+        n_samples: u32::try_from(n_samples).unwrap_or(u32::MAX),
         state: ThreadState::Unknown,
         wait: None,
         stack: Some(stack),

@@ -12,6 +12,8 @@ pub struct Options {
     /// Nanoseconds that one unit of a folded weight, or one sample of uwpmp or gdbpmp, stands for.
     /// `None` for 1 us and 10 ms.
     pub unit_ns: Option<u64>,
+    /// Which of the two weights of a differential's lines is taken, 1 or 2; `None` for lines with one.
+    pub column: Option<u8>,
     /// The tree is inverted (`unwindpmp -v`); `None` looks at its roots.
     pub inverted: Option<bool>,
     /// Version of wcprof, for the trace's header.

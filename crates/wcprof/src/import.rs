@@ -35,6 +35,9 @@ pub(crate) struct ImportArgs {
     /// Time of one unit of a folded weight, or of one sample of uwpmp or gdbpmp, in microseconds [default: 1 for folded stacks, 10000 for uwpmp and gdbpmp]
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub(crate) unit: Option<u64>,
+    /// Which of two weights a line is taken from folded stacks of a differential
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=2))]
+    pub(crate) column: Option<u8>,
     /// Whether the tree of uwpmp or gdbpmp starts with leaf functions; by default this is recognized
     #[arg(long, value_name = "BOOL")]
     pub(crate) inverted: Option<bool>,
@@ -77,6 +80,7 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Failure> {
         }),
         name: name.to_string_lossy().into_owned(),
         unit_ns: args.unit.map(|us| us * 1000),
+        column: args.column,
         inverted: args.inverted,
         wcprof_version: env!("CARGO_PKG_VERSION").to_owned(),
         now_unix_ns: since_1970().as_nanos() as u64,

@@ -126,6 +126,54 @@ fn folded() {
     assert!(matches!(trace.tables.frames[0], Frame::Unmapped(_)));
 }
 
+/// Check that fractions of weights add up, that comments and line ends of Windows are no part of a stack, and that negative weights are left out
+/// and counted.
+#[test]
+fn weights() {
+    let text =
+        "# folded by hand\r\nmain;a 0.4\r\nmain;b 0.6\r\nmain;c 2.9\r\nmain;c .25\r\nmain;d -3\r\n";
+    let trace = read(text, Some(Format::Folded)).expect("folded stacks");
+    let expected = [
+        "imported/1: main;a Unknown 0.0004",
+        "imported/1: main;b Unknown 0.0006",
+        "imported/1: main;c Unknown 0.00315",
+    ];
+    assert_eq!(stacks(&trace), expected);
+    let notes = trace.tables.header.notes.join("\n");
+    assert!(notes.contains("1 lines were not understood"), "{notes}");
+}
+
+/// Check that a differential is refused with what to do, and that each of its columns is a trace.
+#[test]
+fn differential() {
+    let text = "main;work;hot 10 20\nmain;work;cold 5 3\nmain;gone 4 0\n";
+    let refused = read(text, None)
+        .expect_err("two weights a line")
+        .to_string();
+    assert!(
+        refused.contains("--column 1") && refused.contains("wcprof diff"),
+        "{refused}"
+    );
+    let column = |column| {
+        let options = Options {
+            column: Some(column),
+            ..Options::default()
+        };
+        stacks(&import(Cursor::new(text.as_bytes()), &options).expect("a trace"))
+    };
+    let first = [
+        "imported/1: main;gone Unknown 0.004",
+        "imported/1: main;work;cold Unknown 0.005",
+        "imported/1: main;work;hot Unknown 0.01",
+    ];
+    assert_eq!(column(1), first);
+    let second = [
+        "imported/1: main;work;cold Unknown 0.003",
+        "imported/1: main;work;hot Unknown 0.02",
+    ];
+    assert_eq!(column(2), second);
+}
+
 /// Check that a file of more names than any program has becomes a trace of bounded size, whose weights are all there, that
 /// names beyond the limit are said to be missing, and that equal stacks are one span.
 #[test]
