@@ -3,13 +3,16 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::backoff::Backoff;
 use crate::spool::Spool;
 use crate::store::{Answer, Store};
+
+/// How often it is asked whether the last request is still waited for.
+const CHECK_OVER: Duration = Duration::from_millis(50);
 
 /// How a pusher behaves.
 #[derive(Clone, Debug, Default)]
@@ -85,13 +88,23 @@ impl Pusher {
     }
 
     /// Sends what waits, each request once, and gives up after this time: what is left stays in the spool's folder. Then
-    /// waits up to `last` for the request that is under way, so that nobody else sends it. Gives whether it came to an
-    /// end.
-    pub fn finish(self, within: Duration, last: Duration) -> bool {
+    /// waits up to `last` for the request that is under way, so that nobody else sends it, unless `is_over` says that nobody
+    /// will. Gives whether it came to an end.
+    pub fn finish(self, within: Duration, last: Duration, is_over: impl Fn() -> bool) -> bool {
         self.spool.close();
         let ended = self.ended.recv_timeout(within).is_ok();
         self.spool.stop();
-        ended || self.ended.recv_timeout(last).is_ok()
+        let begin = Instant::now();
+        ended
+            || loop {
+                let left = last.saturating_sub(begin.elapsed());
+                match self.ended.recv_timeout(left.min(CHECK_OVER)) {
+                    Ok(()) => break true,
+                    Err(_) if left.is_zero() || is_over() => break false,
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => break false,
+                }
+            }
     }
 }
 

@@ -81,6 +81,11 @@ impl Control {
         self.lock().order.is_some()
     }
 
+    /// Whether the agent is to end.
+    pub(super) fn must_stop(&self) -> bool {
+        self.lock().order == Some(Order::Stop)
+    }
+
     /// The order that has come; what is to be stopped stays so.
     pub(super) fn take(&self) -> Option<Order> {
         let mut state = self.lock();

@@ -139,7 +139,10 @@ fn run_plan(plan: &Plan, control: &Control, shared: &Shared) -> Result<Order, Fa
             Order::Reload => (Duration::ZERO, LAST_REQUEST),
             Order::Stop => (LAST_PUSH, Duration::ZERO),
         };
-        pushing.finish(within, last);
+        let must_stop = || control.must_stop();
+        if !pushing.finish(within, last, must_stop) && must_stop() {
+            return Ok(Order::Stop);
+        }
     }
     Ok(order)
 }

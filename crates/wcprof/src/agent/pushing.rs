@@ -127,9 +127,14 @@ impl Pushing {
     }
 
     /// Sends what waits, as far as that is possible within this time, and waits up to `last` for the request that is
-    /// under way then.
-    pub(super) fn finish(self, within: Duration, last: Duration) {
-        self.pusher.finish(within, last);
+    /// under way then, unless `is_over` says that nobody will send it again. Gives whether it came to an end.
+    pub(super) fn finish(
+        self,
+        within: Duration,
+        last: Duration,
+        is_over: impl Fn() -> bool,
+    ) -> bool {
+        let has_ended = self.pusher.finish(within, last, is_over);
         let figures = self.destination.spool.figures();
         let n_waiting = figures.n_waiting - figures.n_in_memory;
         if n_waiting > 0 {
@@ -141,6 +146,7 @@ impl Pushing {
             let text = format!("{n} requests that the spool's folder did not take are lost");
             log::line(Level::Error, &text);
         }
+        has_ended
     }
 }
 
