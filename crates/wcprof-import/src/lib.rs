@@ -72,5 +72,20 @@ fn text(source: impl Read) -> Result<String> {
         .read_to_end(&mut bytes)
         .map_err(ImportError::Read)?;
     error::within(bytes.len(), limits::MAX_TEXT_BYTES, "the text")?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(without_escapes(
+        String::from_utf8_lossy(&bytes).into_owned(),
+    ))
+}
+
+/// A text whose `<`, `>` and `&` were written as HTML does, as trackers and mail do: it has none of the first two.
+fn without_escapes(text: String) -> String {
+    let is_escaped = (text.contains("&lt;") || text.contains("&gt;")) && !text.contains(['<', '>']);
+    match is_escaped {
+        // The ampersand last: `&amp;lt;` is `&lt;`.
+        true => text
+            .replace("&lt;", "<")
+            .replace("&gt;", ">")
+            .replace("&amp;", "&"),
+        false => text,
+    }
 }

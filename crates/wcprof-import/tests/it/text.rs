@@ -82,6 +82,25 @@ fn gdbpmp() {
     assert_eq!(stacks(&read(&quoted, None).expect("a trace")), plain);
 }
 
+/// Check that text which went through HTML gives the names that it had.
+#[test]
+fn escaped() {
+    let plain = FORWARD.replace("work(int)", "Map<int, A&&>::work(int)");
+    let escaped = plain
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;");
+    let of = |text: &str| stacks(&read(text, None).expect("a trace"));
+    assert_eq!(of(&escaped), of(&plain));
+    assert!(
+        of(&plain)
+            .iter()
+            .any(|line| line.contains("Map<int, A&&>::work(int)"))
+    );
+    let folded = "main;std::vector&lt;int&gt;::at 5\n";
+    assert!(of(folded)[0].contains("std::vector<int>::at"));
+}
+
 /// Check that a pasted piece without a head is one thread, and that notes say so.
 #[test]
 fn piece() {
