@@ -15,7 +15,7 @@ const FOREIGN: &[(&[u8], &str, &str)] = &[
     (
         b"\x1f\x8b",
         "compressed by gzip",
-        "unpack it first (pprof's profiles cannot be imported)",
+        "unpack it first; a profile of pprof is folded by `go tool pprof -raw FILE | stackcollapse-go.pl`",
     ),
     (b"\x28\xb5\x2f\xfd", "compressed by zstd", "unpack it first"),
     (b"\xfd7zXZ", "compressed by xz", "unpack it first"),
@@ -44,7 +44,22 @@ const FOREIGN: &[(&[u8], &str, &str)] = &[
     (
         b"{",
         "JSON",
-        "profiles of speedscope and Firefox cannot be imported",
+        "profiles of speedscope, samply and Firefox cannot be imported; of samply's, record again with `perf record -g`",
+    ),
+    (
+        b"FLR\0",
+        "a recording of Java's Flight Recorder",
+        "fold it with async-profiler's `jfrconv -o collapsed FILE OUT`",
+    ),
+    (
+        b"# callgrind format",
+        "a profile of callgrind",
+        "it counts instructions of a simulation, and no time: record the program with `perf record -g`",
+    ),
+    (
+        b"version: 1\ncreator: callgrind",
+        "a profile of callgrind",
+        "it counts instructions of a simulation, and no time: record the program with `perf record -g`",
     ),
 ];
 
@@ -81,6 +96,15 @@ pub fn detect(head: &[u8]) -> Result<Format> {
     }
     if n_tree > 0 && n_tree * 2 >= n_lines {
         return Ok(Format::Uwpmp);
+    }
+    if whole
+        .lines()
+        .any(|line| line.starts_with("@[") || line.contains("]: ") && line.starts_with('@'))
+    {
+        return Err(ImportError::Foreign {
+            what: "what bpftrace prints of a map",
+            advice: "fold its stacks with stackcollapse-bpftrace.pl",
+        });
     }
     if n_script * 2 > n_lines {
         return Err(ImportError::Foreign {
@@ -126,6 +150,15 @@ mod tests {
             ("", "empty"),
             ("\u{7f}ELF...", "program"),
             ("{\"a\": 1}", "JSON"),
+            ("FLR\0\0\u{2}", "jfrconv"),
+            (
+                "version: 1\ncreator: callgrind-3.19.0\npid: 7\n",
+                "callgrind",
+            ),
+            (
+                "Attaching 1 probe...\n\n@[\n    read+14\n    main+7\n]: 12\n",
+                "bpftrace",
+            ),
             (
                 "a 1 [0] 1.5: cycles:\n\t55d0 f+0x1 (/x)\n\t55d1 g (/x)\n",
                 "perf script",
