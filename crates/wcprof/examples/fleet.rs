@@ -271,7 +271,7 @@ fn push(
         fates.join(", ")
     );
     for host in hosts {
-        if !host.pusher.finish(PATIENCE, Duration::ZERO) {
+        if !host.pusher.finish(PATIENCE, Duration::ZERO, || false) {
             return Err(format!("{name}: a pusher does not end").into());
         }
     }

@@ -101,7 +101,7 @@ impl Agent {
     }
 
     fn end(self) {
-        assert!(self.pusher.finish(PATIENCE, Duration::ZERO));
+        assert!(self.pusher.finish(PATIENCE, Duration::ZERO, || false));
         let figures = self.spool.figures();
         assert_eq!((figures.n_waiting, figures.n_dropped), (0, 0));
     }
