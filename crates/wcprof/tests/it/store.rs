@@ -454,7 +454,7 @@ fn shown(program: &[&str], pprof: &[u8], kind: &str) -> BTreeMap<String, u64> {
 }
 
 /// Check that pprof shows for each function what the report says, of what a store was sent: wall-clock time without idle
-/// time, and time on a CPU.
+/// time, and time on a CPU. The time of the rarest stacks is `[other]`, half a percent at most.
 #[test]
 fn pprof_of_a_store() {
     let runs = |words: &[&str]| {
@@ -472,8 +472,17 @@ fn pprof_of_a_store() {
     };
     let pprof = pprof_in_store(OSD);
     for (kind, flags) in [("wall", &[][..]), ("cpu", &["--state", "on-cpu,guest"])] {
-        let (shown, reported) = (shown(program, &pprof, kind), reported(OSD, flags));
+        let (mut shown, reported) = (shown(program, &pprof, kind), reported(OSD, flags));
+        let other = shown.remove("[other]").expect("rare stacks");
         assert!(shown.len() > 50, "{shown:?}");
-        assert_eq!(shown, reported);
+        let all: u64 = reported.values().sum();
+        assert!(0 < other && other <= all / 200, "{other} of {all}");
+        assert_eq!(shown.values().sum::<u64>() + other, all);
+        for (name, time) in shown {
+            let missing = reported[&name]
+                .checked_sub(time)
+                .expect("no more than reported");
+            assert!(missing <= other, "{name}: {time}");
+        }
     }
 }
