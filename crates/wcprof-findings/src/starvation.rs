@@ -421,7 +421,7 @@ fn affinity(
         return None;
     }
     let mut text = format!(
-        "{:.2} threads at a time for CPU {}, {:.1} % idle",
+        "{:.2} threads on average for CPU {}, {:.1} % idle",
         wanted,
         cpu_list(&union),
         100.0 * idle,
@@ -544,7 +544,7 @@ impl<'a> Cpus<'a> {
             n => format!(" ({n} processes were not read)"),
         };
         let heading = format!(
-            "CPUs{host}, % of their time{unread}; these threads waited {:.2} at a time",
+            "CPUs{host}, % of their time{unread}; these threads waited {:.2} on average",
             self.cores(waited)
         );
         Evidence {

@@ -187,10 +187,10 @@ fn times(ratio: f64) -> String {
     }
 }
 
-/// `0.62 threads at a time, median 0.20, MAD 0.02; 3.1 times the median (2.8 to 3.4)`.
+/// `0.62 threads on average, median 0.20, MAD 0.02; 3.1 times the median (2.8 to 3.4)`.
 pub fn comparison_text(one: &Comparison) -> String {
     let text = format!(
-        "{:.2} threads at a time, median {:.2}, MAD {:.3}",
+        "{:.2} threads on average, median {:.2}, MAD {:.3}",
         one.at_a_time, one.median, one.mad
     );
     match one

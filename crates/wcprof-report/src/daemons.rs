@@ -46,7 +46,7 @@ fn table(fleet: &Fleet, outliers: &[&Outlier], width: Option<usize>) -> String {
         "processes"
     };
     let mut lines = vec![format!(
-        "{}: {} {noun}, threads at a time",
+        "{}: {} {noun}, threads on average",
         terminal_name(&fleet.class),
         fleet.members.len()
     )];
@@ -132,7 +132,7 @@ fn name(figure: &Figure) -> String {
     }
 }
 
-/// `* osd.17: lock: 0.62 threads at a time, ...`, a line for each figure, the largest difference first.
+/// `* osd.17: lock: 0.62 threads on average, ...`, a line for each figure, the largest difference first.
 fn sentences(fleet: &Fleet, outlier: &Outlier) -> String {
     let member = fleet.members.get(outlier.member);
     let member = member.map_or("", |member| &member.name);
@@ -251,14 +251,14 @@ mod tests {
         let fleet = fleet(&[0.19, 0.2, 0.2, 0.21, 0.62]);
         let outliers = [outlier(&fleet)];
         let expected = "\
-ceph-osd: 5 processes, threads at a time
+ceph-osd: 5 processes, threads on average
                             median       MAD     osd.0      osd.3      osd.6      osd.9     osd.12
 states
   on-cpu                      1.50     0.000      1.50       1.50       1.50       1.50       1.50
   lock                        0.20     0.010      0.19       0.20       0.20       0.21       0.62*
 locks, by function
   PG::lock                    0.20     0.010      0.19       0.20       0.20       0.21       0.62
-* osd.12: lock: 0.62 threads at a time, median 0.20, MAD 0.010; 3.1 times the median (2.8 to 3.4)
+* osd.12: lock: 0.62 threads on average, median 0.20, MAD 0.010; 3.1 times the median (2.8 to 3.4)
 ";
         assert_eq!(daemons_text(&[fleet], &outliers, None), expected);
     }

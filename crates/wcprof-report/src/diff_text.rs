@@ -173,7 +173,7 @@ pub(crate) fn table_heading(diff: &ProfileDiff, kind: TableKind) -> String {
     let unit = match (diff.unit, kind) {
         (Unit::Operation, _) => "time per operation",
         (Unit::Second, TableKind::Class) => "cores",
-        (Unit::Second, _) => "threads at a time",
+        (Unit::Second, _) => "threads on average",
     };
     let what = match kind {
         TableKind::Class => "CPU by daemon class",

@@ -21,7 +21,7 @@ pub const COLUMNS: [(&str, &[State]); 5] = [
     ),
 ];
 
-/// Fewest threads at a time that are not 0.00.
+/// Fewest threads on average that are not 0.00.
 pub(crate) const MIN_SHOWN: f64 = 0.005;
 
 /// What the threads of all pools of one name did.
@@ -48,7 +48,7 @@ impl PoolTimes<'_> {
     }
 }
 
-/// The busiest pools, at most `max`, and the others: how many, and threads at a time of all of them.
+/// The busiest pools, at most `max`, and the others: how many, and threads on average of all of them.
 pub(crate) fn busiest_pools(profile: &Profile, max: usize) -> (Vec<PoolTimes<'_>>, usize, f64) {
     let mut shown = pools(profile);
     let is_shown = |pool: &&PoolTimes<'_>| at_a_time(profile, pool.busy()) >= MIN_SHOWN;

@@ -1,4 +1,4 @@
-//! The first screen: cores and threads at a time by pool, what to do, where CPU time goes, where threads
+//! The first screen: cores and threads on average by pool, what to do, where CPU time goes, where threads
 //! wait.
 
 use std::ops::RangeInclusive;

@@ -173,7 +173,7 @@ fn write_group(
         let heading = heading.map_or_else(String::new, |heading| format!("{heading} "));
         let at_a_time = at_a_time(profile, group.weight);
         let line = format!(
-            " {heading}{} = 100 %, {at_a_time:.2} threads at a time",
+            " {heading}{} = 100 %, {at_a_time:.2} threads on average",
             duration(group.weight)
         );
         writeln!(out, "{}", cut(&line, options.width))?;

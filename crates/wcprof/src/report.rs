@@ -205,7 +205,7 @@ fn note_hidden(profile: &Profile, format: FormatArg, view: &View) {
     {
         let headline = Headline::new(profile);
         let n = headline.idle_at_a_time();
-        message!("wcprof: {n:.2} idle threads at a time are hidden; --idle show shows them");
+        message!("wcprof: {n:.2} idle threads on average are hidden; --idle show shows them");
     }
 }
 

@@ -332,7 +332,7 @@ fn judge_windows(name: &str, profiles: &mut [Got], options: &Options) -> Vec<Str
     threads.sort_by(f64::total_cmp);
     let (least, middle) = (threads[0], threads[threads.len() / 2]);
     println!(
-        "{name}: {} profiles of {covered:.1} min, {least:.2} to {:.2} threads at a time",
+        "{name}: {} profiles of {covered:.1} min, {least:.2} to {:.2} threads on average",
         threads.len(),
         threads[threads.len() - 1]
     );

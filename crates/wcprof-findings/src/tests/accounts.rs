@@ -403,13 +403,13 @@ fn causes() {
             unused,
         ),
         (
-            "CPU-starved on the CPUs that they may use (1.60 threads at a time for CPU 0, 0.0 % idle; CPU 1 was 90.0 % idle)",
+            "CPU-starved on the CPUs that they may use (1.60 threads on average for CPU 0, 0.0 % idle; CPU 1 was 90.0 % idle)",
             high,
             cpu(11, 9, 0),
             on("0", busy_and_idle),
         ),
         (
-            "CPU-starved on the CPUs that they may use (1.60 threads at a time for CPU 0, 0.0 % idle; CPU 1 was 0.0 % idle)",
+            "CPU-starved on the CPUs that they may use (1.60 threads on average for CPU 0, 0.0 % idle; CPU 1 was 0.0 % idle)",
             high,
             cpu(20, 0, 0),
             on("0", both_busy),

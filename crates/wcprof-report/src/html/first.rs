@@ -34,9 +34,9 @@ pub struct FirstScreen {
     n_more_waits: usize,
     /// Columns of pools, with a state that has their color.
     columns: Vec<(&'static str, usize)>,
-    /// Name, threads, and threads at a time by column.
+    /// Name, threads, and threads on average by column.
     pools: Vec<(String, usize, Vec<f64>)>,
-    /// How many other pools there are, and threads at a time in all of them.
+    /// How many other pools there are, and threads on average in all of them.
     other_pools: (usize, f64),
     quality: String,
 }

@@ -16,7 +16,7 @@ use super::state::Ui;
 /// Cells of a bar, as far as the columns beside it leave room.
 const BAR: std::ops::RangeInclusive<usize> = 8..=30;
 const NAME: usize = 24;
-/// Width and name of the columns of threads at a time: those of the first screen, and idle threads, of which each state has a
+/// Width and name of the columns of threads on average: those of the first screen, and idle threads, of which each state has a
 /// letter in the bar.
 const FIGURES: [(usize, &str, &[State]); 6] = [
     (8, COLUMNS[0].0, COLUMNS[0].1),

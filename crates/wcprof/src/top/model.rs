@@ -93,7 +93,7 @@ fn headline(profile: &Profile, width: usize) -> String {
         ("network", &[State::Net]),
         ("idle", &[State::Idle, State::PlaceUnknown]),
     ] {
-        // Like the first screen, which counts threads at a time.
+        // Like the first screen, which counts threads on average.
         let n = at_a_time(states);
         if n >= 0.005 {
             texts.push(format!("{what} {n:.2}"));

@@ -26,7 +26,7 @@ function time(us) {
 }
 
 const share = (part, whole) => whole > 0 ? 100 * part / whole : 0;
-// Microseconds of thread time as threads at a time, on average over the recording.
+// Microseconds of thread time as threads on average, on average over the recording.
 const atATime = us => (us / Math.max(1, DATA.headline.duration_us)).toFixed(2);
 const percent = (part, whole, n = 1) => `${share(part, whole).toFixed(n)} %`;
 // (`toLocaleString` takes a tenth of a second when it is first asked.)
