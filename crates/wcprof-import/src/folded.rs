@@ -73,21 +73,23 @@ fn thread_of(frame: &str) -> Option<(&str, i32)> {
     Some((name, tid))
 }
 
+/// Whether all lines that have a weight have two.
+fn is_differential<'a>(lines: impl Iterator<Item = &'a str>) -> bool {
+    let mut weighted = lines.filter(|line| split_weight(line).is_some()).peekable();
+    weighted.peek().is_some() && weighted.all(|line| split_column(line, 1).is_some())
+}
+
 pub(crate) fn import(text: &str, options: &Options) -> Result<Trace> {
     let unit = options.unit_ns.unwrap_or(UNIT_NS);
     let mut builder = Builder::new("folded stacks", options);
     let lines = text
         .lines()
         .filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
-    let is_of_two = |line: &str| split_column(line, 1).is_some();
-    if options.column.is_none() && lines.clone().filter_map(split_weight).next().is_some() {
-        let mut weighted = lines.clone().filter(|line| split_weight(line).is_some());
-        if weighted.all(is_of_two) {
-            return Err(ImportError::Foreign {
-                what: "a differential: two weights a line, as difffolded.pl and inferno-diff-folded write",
-                advice: "import it with `--column 1` and with `--column 2`, and compare the two traces with `wcprof diff`",
-            });
-        }
+    if options.column.is_none() && is_differential(lines.clone()) {
+        return Err(ImportError::Foreign {
+            what: "a differential: two weights a line, as difffolded.pl and inferno-diff-folded write",
+            advice: "import it with `--column 1` and with `--column 2`, and compare the two traces with `wcprof diff`",
+        });
     }
     let split = |line| match options.column {
         Some(column) => split_column(line, column),
