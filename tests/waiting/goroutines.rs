@@ -94,9 +94,10 @@ fn check(engine: Engine, program: &Path, build: GoBuild) {
     );
     if engine.sees_running() {
         let burns = folded.thread("g-burn").states(&["[on-cpu]"]).with_stack();
-        if burns.total() == 0 {
+        // Ten samples at 99 Hz.
+        if burns.total() < 100_000 {
             let test = format!("goroutines::stripped_go ({})", engine.name());
-            return skip(&test, "it got no CPU when a sample was due");
+            return skip(&test, "it got hardly any CPU when a sample was due");
         }
         let right = burns.chain(&["runtime.goexit", "main.burn", "main.work"]);
         assert!(right.share_of(&burns) > 0.7, "{build:?}: {}", burns.show());

@@ -90,7 +90,7 @@ pub(crate) fn fewer_names(engine: Engine) {
         assert_known(&folded, &CPP, names, engine);
         let first_screen = printed("report", &recording.path(), &[]);
         assert!(
-            first_screen.contains("until k-sleep ends (sleep)"),
+            first_screen.contains("until k-sleep ends (sleeping)"),
             "{first_screen}"
         );
         let thread = folded.thread("k-ask");

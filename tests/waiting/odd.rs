@@ -101,7 +101,7 @@ pub(crate) fn no_cfi(engine: Engine) {
         _ => 40.0,
     };
     let screen = recording.report(&[]);
-    let share = screen.split_once(" % truncated (no unwind info)");
+    let share = screen.split_once(" % of stacks truncated (no unwind info)");
     let share = share.and_then(|(before, _)| before.rsplit([' ', '\n']).next()?.parse().ok());
     let is_right = |share: f64| (share - expected).abs() < 10.0;
     assert!(share.is_some_and(is_right), "{screen}");

@@ -20,6 +20,9 @@ const WHOLE_EVERY_COSTS: u64 = 500;
 const LOOK_EVERY_NS: u64 = 250_000_000;
 /// How often limits are looked at, in times of the CPU time that it takes.
 const LOOK_EVERY_COSTS: u64 = 1000;
+/// How long limits are left alone after a reading of what has changed, in times of the CPU time that it took: a target that changes them all the
+/// time costs a hundredth of a core, and what it changes back in a moment is seen.
+const CHANGE_EVERY_COSTS: u64 = 100;
 /// CPU time, ns, after which no more processes are read, for each percent of a core that wcprof may use: one second's.
 const NS_A_PERCENT: u64 = 10_000_000;
 
@@ -73,10 +76,14 @@ impl Accounting {
         if time >= next.look {
             let before = thread_cpu_ns();
             let pids = to.pids();
-            if self.reader.have_limits_changed(&pids) {
+            let have_changed = self.reader.have_limits_changed(&pids);
+            let looked = thread_cpu_ns();
+            if have_changed {
                 put(to, &self.reader.without_others(&pids))?;
             }
-            next.look = time.saturating_add(look_pause(before));
+            let read_ns = thread_cpu_ns().saturating_sub(looked);
+            let pause = look_pause(looked.saturating_sub(before), read_ns);
+            next.look = time.saturating_add(pause);
         }
         if time >= next.brief {
             next.brief = time.saturating_add(BRIEF_EVERY_NS);
@@ -115,10 +122,11 @@ impl Accounting {
     }
 }
 
-/// How long limits are left alone after a look that began at a CPU time.
-fn look_pause(began: u64) -> u64 {
-    let cost = thread_cpu_ns().saturating_sub(began);
-    LOOK_EVERY_NS.max(cost.saturating_mul(LOOK_EVERY_COSTS))
+/// How long limits are left alone after a look and a reading of what has changed that took so much CPU time, ns; 0 for no reading.
+fn look_pause(looked_ns: u64, read_ns: u64) -> u64 {
+    LOOK_EVERY_NS
+        .max(looked_ns.saturating_mul(LOOK_EVERY_COSTS))
+        .max(read_ns.saturating_mul(CHANGE_EVERY_COSTS))
 }
 
 fn put<S: TraceSink>(to: &mut Recorder<S>, accounts: &Accounts) -> Result<(), TraceError> {

@@ -239,5 +239,5 @@ const HELP: [&str; 12] = [
     "q, Ctrl-C           end",
     "",
     "bars: # on-CPU  G guest  x vm-exit  r runnable  L lock  D disk  N net  t throttle  s sleep  b blocked  ! steal/irq",
-    "      . idle  , probably idle  T stopped  ? unknown",
+    "      . idle  , probably no work  T stopped  ? unknown",
 ];
