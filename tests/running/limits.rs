@@ -271,16 +271,17 @@ pub(crate) fn changed_back(engine: Engine) {
     group.set("cpu.cfs_quota_us", 10_000);
     group.set("tasks", tid);
     let (child, folder) = Attach::new(engine, target.pid()).begin();
+    // Limits are looked at as often as a thousandth of a core permits: some seconds on a slow machine.
     let wait = |n| (0..n).for_each(|_| wait_for_write(&folder));
-    wait(3);
+    wait(4);
     group.set("cpu.cfs_quota_us", -1);
-    wait(2);
+    wait(4);
     group.set("cpu.cfs_quota_us", 10_000);
-    wait(2);
+    wait(4);
     fs::write(&home_tasks, tid.to_string()).expect("it can go home");
-    wait(2);
+    wait(4);
     group.set("tasks", tid);
-    wait(2);
+    wait(4);
     interrupt(&child);
     let recording = Recording::finish(child, folder);
     recording.assert_sound(engine);
