@@ -388,8 +388,8 @@ struct OtlpPartialSuccess {
     error_message: String,
 }
 
-/// Profiles of a request: CPU and wall-clock time of one process. A collector cannot have rejected more.
-const MAX_REJECTED: u64 = 2;
+/// Profiles of a request, which is of one process: CPU time, wall-clock time, samples, time off CPUs. A collector cannot have rejected more.
+const MAX_REJECTED: u64 = 4;
 
 /// What a collector says beside its success; nothing if that is no message.
 fn partly(body: &[u8]) -> Option<Answer> {
