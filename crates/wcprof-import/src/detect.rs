@@ -5,6 +5,12 @@ use crate::folded::split_weight;
 use crate::format::Format;
 use crate::pmp::{format_of_head, is_tree_line};
 
+/// What callgrind's files are, which begin in two ways, and what to do instead.
+const CALLGRIND: (&str, &str) = (
+    "a profile of callgrind",
+    "it counts instructions of a simulation, and no time: record the program with `perf record -g`",
+);
+
 /// First bytes of files that are not imported, what they are, and what to do with them.
 const FOREIGN: &[(&[u8], &str, &str)] = &[
     (
@@ -51,16 +57,8 @@ const FOREIGN: &[(&[u8], &str, &str)] = &[
         "a recording of Java's Flight Recorder",
         "fold it with async-profiler's `jfrconv -o collapsed FILE OUT`",
     ),
-    (
-        b"# callgrind format",
-        "a profile of callgrind",
-        "it counts instructions of a simulation, and no time: record the program with `perf record -g`",
-    ),
-    (
-        b"version: 1\ncreator: callgrind",
-        "a profile of callgrind",
-        "it counts instructions of a simulation, and no time: record the program with `perf record -g`",
-    ),
+    (b"# callgrind format", CALLGRIND.0, CALLGRIND.1),
+    (b"version: 1\ncreator: callgrind", CALLGRIND.0, CALLGRIND.1),
 ];
 
 /// Recognizes the format of a file by its first bytes.
@@ -97,15 +95,6 @@ pub fn detect(head: &[u8]) -> Result<Format> {
     if n_tree > 0 && n_tree * 2 >= n_lines {
         return Ok(Format::Uwpmp);
     }
-    if whole
-        .lines()
-        .any(|line| line.starts_with("@[") || line.contains("]: ") && line.starts_with('@'))
-    {
-        return Err(ImportError::Foreign {
-            what: "what bpftrace prints of a map",
-            advice: "fold its stacks with stackcollapse-bpftrace.pl",
-        });
-    }
     if n_script * 2 > n_lines {
         return Err(ImportError::Foreign {
             what: "the text of `perf script`",
@@ -114,6 +103,15 @@ pub fn detect(head: &[u8]) -> Result<Format> {
     }
     if n_folded * 10 >= n_lines * 9 && n_lines > 0 {
         return Ok(Format::Folded);
+    }
+    if whole
+        .lines()
+        .any(|line| line.starts_with('@') && (line.starts_with("@[") || line.contains("]: ")))
+    {
+        return Err(ImportError::Foreign {
+            what: "what bpftrace prints of a map",
+            advice: "fold its stacks with stackcollapse-bpftrace.pl",
+        });
     }
     Err(ImportError::NotRecognized {
         n_lines,

@@ -4,6 +4,8 @@
 //! thread; else all is one thread. States stay unknown, and time has no order. Lines that begin with `#` are comments. A file with two weights a
 //! line is a differential: one column of it is imported.
 
+use std::iter;
+
 use indexmap::IndexMap;
 use indexmap::map::Entry;
 use wcprof_trace::model::{Span, StackId, ThreadId, Trace};
@@ -32,14 +34,13 @@ impl Weight {
         if whole.is_empty() && fraction.is_empty() || !is_number(whole) || !is_number(fraction) {
             return None;
         }
-        let six: String = fraction.chars().chain("000000".chars()).take(6).collect();
+        let six = fraction.bytes().chain(iter::repeat(b'0')).take(6);
         Some(Self {
-            whole: if whole.is_empty() {
-                0
-            } else {
-                whole.parse().ok()?
+            whole: match whole {
+                "" => 0,
+                whole => whole.parse().ok()?,
             },
-            millionths: six.parse().ok()?,
+            millionths: six.fold(0, |n, digit| 10 * n + u32::from(digit - b'0')),
         })
     }
 

@@ -80,12 +80,10 @@ fn text(source: impl Read) -> Result<String> {
 /// A text whose `<`, `>` and `&` were written as HTML does, as trackers and mail do: it has none of the first two.
 fn without_escapes(text: String) -> String {
     let is_escaped = (text.contains("&lt;") || text.contains("&gt;")) && !text.contains(['<', '>']);
-    match is_escaped {
-        // The ampersand last: `&amp;lt;` is `&lt;`.
-        true => text
-            .replace("&lt;", "<")
-            .replace("&gt;", ">")
-            .replace("&amp;", "&"),
-        false => text,
+    if !is_escaped {
+        return text;
     }
+    // The ampersand last: `&amp;lt;` is `&lt;`.
+    let text = text.replace("&lt;", "<").replace("&gt;", ">");
+    text.replace("&amp;", "&")
 }
