@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use wcprof_testkit::{
@@ -11,6 +11,9 @@ use wcprof_testkit::{
 };
 
 use crate::waits::assert_whole;
+
+/// Where the sources of fixtures are.
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/src");
 
 /// The thread's return address is in a register while it waits.
 pub(crate) fn vfork(engine: Engine) {
@@ -110,19 +113,16 @@ pub(crate) fn no_cfi(engine: Engine) {
 /// Threads wait in two versions of one function of a stripped library.
 pub(crate) fn versions(engine: Engine) {
     let folder = tempfile::tempdir_in(output_folder()).expect("temporary folder");
-    let program = folder.path().join("uses_versions");
-    let library = folder.path().join("libversions.so");
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/src");
-    let script = sources.join("versions.map");
+    let script = Path::new(SOURCES).join("versions.map");
     let script = format!("-Wl,--version-script={}", script.display());
-    compile("versions.c", &["-shared", "-fPIC", "-s", &script], &library);
-    let place = folder.path().display();
-    let flags = [
-        &format!("-L{place}"),
-        "-lversions",
-        &format!("-Wl,-rpath,{place}"),
-    ];
-    compile("uses_versions.c", &flags, &program);
+    let library_flags = ["-shared", "-fPIC", "-s", &script];
+    let program = with_library(
+        folder.path(),
+        "versions.c",
+        &library_flags,
+        "uses_versions.c",
+        &[],
+    );
     let target = RemoteProcess::start(&program);
     let recording = Attach::new(engine, target.pid()).seconds(1.0).run();
     recording.assert_sound(engine);
@@ -137,12 +137,32 @@ pub(crate) fn versions(engine: Engine) {
     }
 }
 
+/// Compile a library of the fixtures, given its source and flags, and a program that is linked with it, into a folder.
+fn with_library(
+    folder: &Path,
+    library: &str,
+    library_flags: &[&str],
+    program: &str,
+    flags: &[&str],
+) -> PathBuf {
+    compile(library, library_flags, &folder.join("libof_fixture.so"));
+    let folder_flags = [
+        format!("-L{}", folder.display()),
+        "-lof_fixture".to_owned(),
+        format!("-Wl,-rpath,{}", folder.display()),
+    ];
+    let all = folder_flags.iter().map(String::as_str);
+    let all: Vec<&str> = all.chain(flags.iter().copied()).collect();
+    let built = folder.join(program.trim_end_matches(".c"));
+    compile(program, &all, &built);
+    built
+}
+
 /// Compile a source of the fixtures with these flags.
 fn compile(source: &str, flags: &[&str], output: &Path) {
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/src");
     let mut gcc = Command::new("gcc");
     gcc.args(["-O2", "-fno-optimize-sibling-calls", "-pthread"]);
-    gcc.arg(sources.join(source))
+    gcc.arg(Path::new(SOURCES).join(source))
         .args(flags)
         .arg("-o")
         .arg(output);
@@ -152,16 +172,15 @@ fn compile(source: &str, flags: &[&str], output: &Path) {
 /// A function of a library is bound by a resolver that sleeps: ld.so keeps its caller's frame in `rbx` meanwhile.
 pub(crate) fn resolver(engine: Engine) {
     let folder = tempfile::tempdir_in(output_folder()).expect("temporary folder");
-    let program = folder.path().join("binds");
-    let library = folder.path().join("libresolver.so");
-    compile("resolver.c", &["-shared", "-fPIC"], &library);
-    let place = folder.path().display();
-    let flags = [
-        &format!("-L{place}"),
-        "-lresolver",
-        &format!("-Wl,-rpath,{place},-z,lazy"),
-    ];
-    compile("binds.c", &flags, &program);
+    let library_flags = ["-shared", "-fPIC"];
+    let flags = ["-Wl,-z,lazy"];
+    let program = with_library(
+        folder.path(),
+        "resolver.c",
+        &library_flags,
+        "binds.c",
+        &flags,
+    );
     let target = RemoteProcess::start(&program);
     let recording = Attach::new(engine, target.pid()).seconds(1.5).run();
     recording.assert_sound(engine);

@@ -96,9 +96,10 @@ impl<'f> Group<'f> {
     /// Whether all of it follows from something else, as the wait for a CPU does where no limit keeps threads from one.
     fn is_fact(&self) -> bool {
         let mut findings = self.findings.iter();
-        let cannot_set = match self.waits_for_cpu() {
-            true => Remedy::Rework,
-            false => Remedy::Nothing,
+        let cannot_set = if self.waits_for_cpu() {
+            Remedy::Rework
+        } else {
+            Remedy::Nothing
         };
         findings.all(|(finding, _)| finding.remedy >= cannot_set)
     }

@@ -100,9 +100,8 @@ impl Pusher {
                 let left = last.saturating_sub(begin.elapsed());
                 match self.ended.recv_timeout(left.min(CHECK_OVER)) {
                     Ok(()) => break true,
-                    Err(_) if left.is_zero() || is_over() => break false,
-                    Err(RecvTimeoutError::Timeout) => {}
-                    Err(RecvTimeoutError::Disconnected) => break false,
+                    Err(RecvTimeoutError::Timeout) if !left.is_zero() && !is_over() => {}
+                    Err(_) => break false,
                 }
             }
     }

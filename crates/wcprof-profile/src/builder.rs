@@ -26,7 +26,7 @@ use crate::sums::{Sums, Wanted};
 /// Most shards.
 const MAX_SHARDS: usize = 32;
 
-/// Adds up spans, then names, classifies and groups them. Spans may come in any order, on several threads on average.
+/// Adds up spans, then names, classifies and groups them. Spans may come in any order, on several threads at a time.
 #[derive(Debug)]
 pub struct ProfileBuilder {
     /// Each has the threads whose id modulo the number of shards is its index.

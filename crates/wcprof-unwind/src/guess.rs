@@ -561,17 +561,6 @@ impl Unwinder {
         is_code.then_some(caller)
     }
 
-    /// What `rbp` says is the caller, if a call precedes the return address.
-    fn linked_by_bp<M: StackMemory + ?Sized>(
-        &self,
-        cursor: &Cursor,
-        memory: &mut M,
-        text: &mut dyn TextMemory,
-    ) -> Option<Cursor> {
-        let caller = linked(cursor, memory)?;
-        is_called(text, raw(caller.address)).then_some(caller)
-    }
-
     /// What the bytes before a return address say of a call of `function`, and where that went, if it is known; `None` when they
     /// are no call.
     fn evidence(
@@ -613,7 +602,8 @@ impl Unwinder {
             if !self.take_steps(1) {
                 return false;
             }
-            let Some(caller) = self.linked_by_bp(&cursor, memory, text) else {
+            let caller = linked(&cursor, memory);
+            let Some(caller) = caller.filter(|caller| is_called(text, raw(caller.address))) else {
                 return false;
             };
             let lookup = caller.address.for_lookup();

@@ -6,7 +6,7 @@ const FIRST_SLOTS: usize = 64;
 const MAX_SLOTS: usize = 8192;
 
 #[derive(Copy, Clone)]
-struct Slot<T> {
+struct CachedStep<T> {
     address: u64,
     is_return: bool,
     step: T,
@@ -14,7 +14,7 @@ struct Slot<T> {
 
 /// The cache. An entry may take the place of another one.
 pub(crate) struct StepCache<T> {
-    slots: Vec<Option<Slot<T>>>,
+    slots: Vec<Option<CachedStep<T>>>,
     /// Entries that were added since it has this size.
     n_added: usize,
 }
@@ -48,7 +48,7 @@ impl<T: Copy> StepCache<T> {
         }
         self.n_added += 1;
         let at = self.at(lookup);
-        self.slots[at] = Some(Slot {
+        self.slots[at] = Some(CachedStep {
             address: lookup,
             is_return,
             step,

@@ -163,7 +163,7 @@ mod tests {
         assert!(summary.require_success().is_err());
     }
 
-    /// Check that tests which met a machine that stood still are told from other skips, and fail no run.
+    /// Check that skips since the machine stood still are counted apart from others, and fail no run.
     #[test]
     fn stood_still() {
         let mut summary = Summary::default();

@@ -181,44 +181,25 @@ impl Dictionary {
     /// profiler sends (`samples` on a CPU, each of a period, and `off_cpu` time).
     fn profiles(&mut self, of: &proto::Profile) -> Vec<otlp::Profile> {
         let locations: Vec<i32> = of.location.iter().map(|l| self.location(of, l)).collect();
-        let period = of.period.max(1);
-        let mut rest = 0;
+        let of_type = |at: usize| of.sample.iter().map(move |sample| sample.value[at]);
+        let (cpu, wall): (Vec<i64>, Vec<i64>) = of_type(0).zip(of_type(1)).unzip();
+        let off_cpu = cpu.iter().zip(&wall).map(|(cpu, wall)| wall - cpu);
+        let (period, mut rest) = (of.period.max(1), 0);
         // What is less than a period is in the next sample.
-        let count = |cpu: i64| {
-            rest += cpu;
-            let n = rest / period;
-            rest %= period;
-            n
-        };
-        let all = of
-            .sample
-            .iter()
-            .map(|sample| (sample.value[0], sample.value[1]));
-        let all: Vec<(i64, i64)> = all.collect();
-        let counts = all.iter().map(|(cpu, _)| *cpu).map(count).collect();
-        let kinds: [(&str, &str, Vec<i64>); 4] = [
-            (
-                "cpu",
-                "nanoseconds",
-                all.iter().map(|(cpu, _)| *cpu).collect(),
-            ),
-            (
-                "wall",
-                "nanoseconds",
-                all.iter().map(|(_, wall)| *wall).collect(),
-            ),
+        let counts = cpu.iter().map(|cpu| {
+            let time = rest + cpu;
+            rest = time % period;
+            time / period
+        });
+        let (off_cpu, counts) = (off_cpu.collect(), counts.collect());
+        let kinds = [
+            ("cpu", "nanoseconds", cpu),
+            ("wall", "nanoseconds", wall),
             ("samples", "count", counts),
-            (
-                "off_cpu",
-                "nanoseconds",
-                all.iter().map(|(cpu, wall)| wall - cpu).collect(),
-            ),
+            ("off_cpu", "nanoseconds", off_cpu),
         ];
         let profiles = kinds.map(|(name, unit, values)| {
-            let kind = otlp::ValueType {
-                type_strindex: self.text(name),
-                unit_strindex: self.text(unit),
-            };
+            let kind = self.value_type(name, unit);
             self.profile(of, &locations, kind, &values)
         });
         profiles
@@ -264,16 +245,18 @@ impl Dictionary {
             sample_type: Some(kind),
             time_unix_nano: of.time_nanos.unsigned_abs(),
             duration_nano: of.duration_nanos.unsigned_abs(),
-            period_type: of.period_type.map(|kind| self.value_type(of, &kind)),
+            period_type: of
+                .period_type
+                .map(|kind| self.value_type(text(of, kind.r#type), text(of, kind.unit))),
             period: of.period,
             ..otlp::Profile::default()
         }
     }
 
-    fn value_type(&mut self, of: &proto::Profile, kind: &proto::ValueType) -> otlp::ValueType {
+    fn value_type(&mut self, name: &str, unit: &str) -> otlp::ValueType {
         otlp::ValueType {
-            type_strindex: self.text(text(of, kind.r#type)),
-            unit_strindex: self.text(text(of, kind.unit)),
+            type_strindex: self.text(name),
+            unit_strindex: self.text(unit),
         }
     }
 

@@ -33,7 +33,7 @@ use crate::surroundings::{Surroundings, ThisMachine};
 const MAX_MESSAGE: u64 = 256 << 20;
 const ELF_MAGIC: [u8; 4] = *b"\x7fELF";
 
-/// Serves a confined process; several threads on average.
+/// Serves a confined process; several threads at a time.
 pub(super) struct Server<'s> {
     pub(super) queries: &'s [ModuleQuery],
     pub(super) files: &'s dyn ModuleFiles,

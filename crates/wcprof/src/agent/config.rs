@@ -38,19 +38,17 @@ pub(super) fn with_file(words: &[OsString]) -> Result<AgentArgs, Failure> {
 /// password for it.
 fn read(path: &Path) -> anyhow::Result<String> {
     let failed = || format!("failed to read `{}`", path.display());
-    let mut file = File::open(path).with_context(failed)?;
+    let file = File::open(path).with_context(failed)?;
     let metadata = file.metadata().with_context(failed)?;
-    let is_safe = is_trusted(metadata.uid()) && metadata.mode() & 0o022 == 0;
-    let is_safe = is_safe || !metadata.is_file();
+    let is_own = is_trusted(metadata.uid()) && metadata.mode() & 0o022 == 0;
     anyhow::ensure!(
-        is_safe,
+        is_own || !metadata.is_file(),
         "others can write `{}`; `chmod go-w` and `chown root` keep it from them",
         path.display()
     );
     let mut text = String::new();
     let most = MAX_BYTES as u64 + 1;
-    file.by_ref()
-        .take(most)
+    file.take(most)
         .read_to_string(&mut text)
         .with_context(failed)?;
     Ok(text)

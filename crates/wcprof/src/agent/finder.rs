@@ -14,7 +14,7 @@ use wcprof_types::Pid;
 
 use super::log::{self, Level, Sparing};
 use super::owners::{FoundProcess, FoundProcesses, Owner, choose, left_out};
-use super::room::Room;
+use super::room::ProcessRoom;
 use crate::session::Sampling;
 
 /// Between two searches.
@@ -31,7 +31,7 @@ const LEFT_OUT: Duration = Duration::from_secs(600);
 #[derive(Debug)]
 pub(super) struct Finder {
     selectors: Vec<Selector>,
-    room: Room,
+    room: ProcessRoom,
     found: FoundProcesses,
     /// By pid, how often it was looked at.
     looked: HashMap<i32, u8>,
@@ -46,7 +46,7 @@ pub(super) struct Finder {
 
 /// What a search has found.
 #[derive(Debug)]
-pub(super) struct Search {
+pub(super) struct ProcessSearch {
     /// Targets that are new since the last search.
     pub(super) new: Vec<Arc<Target>>,
     /// Others have made room for these: a new recording has to begin.
@@ -71,7 +71,7 @@ impl LeftOut {
 }
 
 impl Finder {
-    pub(super) fn new(selectors: Vec<Selector>, room: Room) -> Self {
+    pub(super) fn new(selectors: Vec<Selector>, room: ProcessRoom) -> Self {
         Self {
             selectors,
             room,
@@ -110,14 +110,14 @@ impl Finder {
     }
 
     /// Searches for processes, and chooses those to record.
-    pub(super) fn search(&mut self) -> Search {
+    pub(super) fn search(&mut self) -> ProcessSearch {
         let before = work_cpu_ns();
         let search = self.search_now();
         add_steady_cpu(work_cpu_ns().saturating_sub(before));
         search
     }
 
-    fn search_now(&mut self) -> Search {
+    fn search_now(&mut self) -> ProcessSearch {
         self.forget_ended();
         for silence in new_silences() {
             log::line(Level::Warning, &silence);
@@ -164,7 +164,7 @@ impl Finder {
     }
 
     /// Takes in as many as there is room for; with a new recording also in place of others.
-    fn choose(&mut self, now: Instant) -> Search {
+    fn choose(&mut self, now: Instant) -> ProcessSearch {
         self.room.adapt(now, own_rss().0, self.targets.len());
         let room = self.room.n();
         let recorded: BTreeSet<i32> = self.targets.iter().map(|target| target.pid().0).collect();
@@ -191,7 +191,7 @@ impl Finder {
         }
         self.targets.extend(opened.iter().cloned());
         self.note_left_out();
-        Search {
+        ProcessSearch {
             new: opened,
             exchange,
         }
@@ -258,7 +258,7 @@ mod tests {
     fn comes_and_goes() {
         let mut first = cat();
         let name = Glob::new("cat").unwrap().compile_matcher();
-        let mut finder = Finder::new(vec![Selector::Name(name)], Room::new(1024, u64::MAX));
+        let mut finder = Finder::new(vec![Selector::Name(name)], ProcessRoom::new(1024, u64::MAX));
         let has = |found: &[Arc<Target>], child: &Child| {
             found
                 .iter()
@@ -290,7 +290,7 @@ mod tests {
     fn left_out() {
         let (mut silent, mut other) = (cat(), cat());
         let name = Glob::new("cat").unwrap().compile_matcher();
-        let mut finder = Finder::new(vec![Selector::Name(name)], Room::new(1024, u64::MAX));
+        let mut finder = Finder::new(vec![Selector::Name(name)], ProcessRoom::new(1024, u64::MAX));
         let pids = [&silent, &other].map(|child| Pid(child.id() as i32));
         let has = |finder: &Finder, pid| finder.targets().iter().any(|target| target.pid() == pid);
         assert!((0..1000).any(|_| {

@@ -25,7 +25,7 @@ use super::owners::system_unit;
 pub(super) const DOUBTFUL: &str = "doubtful";
 /// Users of the system have smaller numbers (`SYS_UID_MAX` of `/etc/login.defs`).
 const FIRST_USER: u32 = 1000;
-/// NameHolders whose processes are remembered, and clusters or containers of one name.
+/// Names whose processes are remembered, and clusters or containers of one name.
 const MAX_REMEMBERED: usize = 4096;
 const MAX_CLUSTERS: usize = 64;
 

@@ -13,7 +13,7 @@ use wcprof_profile::Rules;
 use wcprof_text::terminal_name;
 
 use super::args::AgentArgs;
-use super::room::Room;
+use super::room::ProcessRoom;
 use crate::args::{KeepArgs, SymbolArgs};
 use crate::failure::Failure;
 use crate::keep::check_windows;
@@ -112,10 +112,10 @@ impl Plan {
     }
 
     /// For processes, by the memory and the descriptors that there are.
-    pub(super) fn room(&self) -> Room {
+    pub(super) fn room(&self) -> ProcessRoom {
         let by_files = usize::try_from(raise_open_files() / FILES_OF_TARGET);
         let most = by_files.unwrap_or(MAX_TARGETS).clamp(1, MAX_TARGETS);
-        Room::new(most, self.args.symbols.max_memory.saturating_mul(1_000_000))
+        ProcessRoom::new(most, self.args.symbols.max_memory.saturating_mul(1_000_000))
     }
 
     /// One line on what is done.

@@ -8,7 +8,7 @@ const EXCHANGE: Duration = Duration::from_secs(60);
 
 /// The room for processes.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct ProcessRoom {
     most: usize,
     now: usize,
     /// Bytes of wcprof.
@@ -16,7 +16,7 @@ pub(super) struct Room {
     exchanged: Option<Instant>,
 }
 
-impl Room {
+impl ProcessRoom {
     /// Room for `most` processes within `memory` bytes.
     pub(super) fn new(most: usize, memory: u64) -> Self {
         Self {
@@ -64,7 +64,7 @@ mod tests {
     fn memory() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut room = Room::new(1000, 100);
+        let mut room = ProcessRoom::new(1000, 100);
         room.adapt(at(0), 80, 40);
         assert_eq!(room.n(), 1000);
         room.adapt(at(1), 95, 41);

@@ -77,7 +77,7 @@ impl OperationCost {
 #[derive(Debug)]
 struct MeasuredCause {
     cause: StoryCause,
-    /// OperationCost without it by cost with all.
+    /// Cost of an operation without it by the cost with all.
     ratio: Ratio,
     /// Its item on each of the first screens, from 0; `None` where no item says it.
     ranks: Vec<Option<usize>>,
