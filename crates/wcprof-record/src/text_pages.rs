@@ -149,6 +149,8 @@ impl TextMemory for LiveText<'_> {
 #[cfg(test)]
 mod tests {
     use wcprof_host::Target;
+    use wcprof_types::UserRegs;
+    use wcprof_unwind::{StackCopy, Unwinder, UnwoundStack};
 
     use super::*;
 
@@ -199,6 +201,40 @@ mod tests {
         memory.fill(2);
         std::hint::black_box(&mut memory);
         assert_eq!(read(FRESH_NS), (2, MAX_READS - 1));
+    }
+
+    /// Check that a stack through code which is rewritten at its address is the new one after a tick: what was a call is none.
+    #[test]
+    fn rewritten_stack() {
+        const STACK: u64 = 0x7000_0000;
+        const RETURN: usize = 0x20;
+        let mut code = vec![0x90_u8; 64];
+        // `call`, five bytes long.
+        code[RETURN - 5] = 0xe8;
+        let start = code.as_ptr() as u64;
+        let mut unwinder = Unwinder::default();
+        unwinder.set_foreign_code([Avma(start)..Avma(start + 64)]);
+        let regs = UserRegs {
+            ip: Avma(start + 0x10),
+            sp: Avma(STACK),
+            bp: Some(STACK),
+            ..UserRegs::default()
+        };
+        let words = [0, start + RETURN as u64];
+        let copy: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let mut pages = TextPages::default();
+        let mut n_frames = |after_ns| {
+            let mut text = LiveText::new(own_pid(), &mut pages);
+            text.now += after_ns;
+            let mut memory = StackCopy::new(Avma(STACK), &copy, Avma(STACK + 16));
+            let mut stack = UnwoundStack::default();
+            unwinder.unwind(&regs, &mut memory, &mut text, &mut stack);
+            stack.frames.len()
+        };
+        assert_eq!(n_frames(0), 2);
+        code[RETURN - 5] = 0x90;
+        std::hint::black_box(&mut code);
+        assert_eq!(n_frames(FRESH_NS), 1);
     }
 
     /// Check that code of a file is read once, until its mapping is another one.
