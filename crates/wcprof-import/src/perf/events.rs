@@ -2,8 +2,12 @@
 
 use linux_perf_data::AttributeDescription;
 use linux_perf_data::linux_perf_event_reader::{
-    PerfEventType, SampleFormat, SamplingPolicy, SoftwareCounterType,
+    BranchSampleFormat, HardwareEventId, PerfEventType, SampleFormat, SamplingPolicy,
+    SoftwareCounterType,
 };
+
+/// Events of a PMU whose counts are proportional to CPU time, by their names in `/sys/bus/event_source/devices/*/events`.
+const CYCLES: &[&str] = &["cycles", "cpu-cycles", "ref-cycles"];
 
 /// What a sample of an event means.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -13,6 +17,11 @@ pub(super) enum Kind {
     /// The thread ran for some time in proportion to the period.
     Counted {
         /// Samples a second of CPU time, when the kernel kept to a frequency.
+        hz: Option<u64>,
+    },
+    /// Something happened as often as the period says, such as cache misses: the thread ran, and it is not known for how long.
+    Happened {
+        /// Samples a second that were asked for.
         hz: Option<u64>,
     },
     /// The thread leaves its CPU.
@@ -35,6 +44,10 @@ pub(super) struct Event {
     pub(super) hz: Option<u64>,
     /// User stacks are copies of memory, not addresses.
     pub(super) copies_stack: bool,
+    /// Its call stacks are in the processor's last branch records.
+    pub(super) has_branches: bool,
+    /// Counters were read beside its samples, which are not understood then.
+    pub(super) reads: bool,
 }
 
 impl Event {
@@ -58,9 +71,14 @@ impl Event {
             PerfEventType::Software(
                 SoftwareCounterType::CpuClock | SoftwareCounterType::TaskClock,
             ) => Kind::Clock,
+            PerfEventType::Hardware(
+                HardwareEventId::CpuCycles | HardwareEventId::RefCpuCycles,
+                _,
+            ) => Kind::Counted { hz },
+            PerfEventType::DynamicPmu(..) if CYCLES.contains(&&*base) => Kind::Counted { hz },
             PerfEventType::Hardware(..)
             | PerfEventType::HwCache(..)
-            | PerfEventType::DynamicPmu(..) => Kind::Counted { hz },
+            | PerfEventType::DynamicPmu(..) => Kind::Happened { hz },
             _ => Kind::Other,
         };
         // A clock's period is in ns; what was asked for as a frequency varies around it.
@@ -78,6 +96,8 @@ impl Event {
             period,
             hz,
             copies_stack: attr.sample_format.contains(SampleFormat::STACK_USER),
+            has_branches: (attr.branch_sample_format).contains(BranchSampleFormat::CALL_STACK),
+            reads: attr.sample_format.contains(SampleFormat::READ),
         }
     }
 }
@@ -91,7 +111,7 @@ impl Event {
     /// What a count of its `n` samples, whose periods add up to `periods`, weighs in ns.
     pub(super) fn scale(&self, n: u64, periods: u64) -> f64 {
         match self.kind {
-            Kind::Counted { hz: Some(hz) } if periods > 0 => {
+            Kind::Counted { hz: Some(hz) } | Kind::Happened { hz: Some(hz) } if periods > 0 => {
                 n as f64 * 1e9 / hz as f64 / periods as f64
             }
             _ => 1.0,

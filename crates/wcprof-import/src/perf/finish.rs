@@ -4,6 +4,7 @@ use wcprof_trace::model::{Span, Trace};
 use wcprof_types::TimeNs;
 
 use super::events::{Event, Kind};
+use super::offcpu::UNTIMED;
 use super::threads::{Piece, Recording};
 use crate::error::{ImportError, Result, within};
 use crate::limits;
@@ -11,6 +12,22 @@ use crate::limits;
 /// Scales the time of threads, and counts it from the first moment on.
 pub(super) fn finish(mut recording: Recording) -> Result<Trace> {
     recording.end_waits()?;
+    // Sums without a time lie before the end of the recording; without any time, before that of the longest.
+    let untimed = |piece: &Piece| piece.end == UNTIMED;
+    let longest = recording
+        .pieces
+        .iter()
+        .filter(|p| untimed(p))
+        .map(|p| p.weight)
+        .max();
+    if recording.last == 0 {
+        recording.last = longest.unwrap_or_default();
+    }
+    let last = recording.last;
+    let pieces = recording.pieces.iter_mut();
+    pieces
+        .filter(|p| untimed(p))
+        .for_each(|piece| piece.end = last);
     let weight = |piece: &Piece| match piece.event {
         None => piece.weight,
         Some(event) => {
@@ -91,6 +108,20 @@ fn note_unknowns(recording: &mut Recording) {
     if !events.iter().any(Event::counts_cpu_time) {
         builder.note("time on CPU has no stacks: no clock or cycles were recorded");
     }
+    if is(|k| matches!(k, Kind::Happened { .. }))
+        && !is(|k| !matches!(k, Kind::Happened { .. } | Kind::Other))
+    {
+        builder.note(
+            "samples count what happened, such as cache misses, and no time: shares are of these counts, and states are unknown \
+             (for time record cpu-clock or cycles)",
+        );
+    }
+    if events.iter().any(|event| event.has_branches) {
+        builder.note(
+            "call stacks in the processor's branch records (`--call-graph lbr`) are not read, so that only innermost functions are \
+             known: record with `--call-graph fp` or `dwarf`",
+        );
+    }
     if is(|k| *k == Kind::Counted { hz: None }) {
         builder.note("one count of the event counts as 1 ns: perf recorded no times");
     }
@@ -105,6 +136,10 @@ fn note_unknowns(recording: &mut Recording) {
             counts.n_open,
             "waits have no recorded end (record with -a or --switch-events): each goes on until \
              the thread's next sample",
+        ),
+        (
+            counts.n_untimed,
+            "sums of waits have no times in the file: each is drawn before the end of the recording",
         ),
         (counts.n_other, "samples of other events are left out"),
         (counts.n_idle, "samples of the idle CPUs are left out"),

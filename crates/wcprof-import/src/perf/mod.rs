@@ -9,6 +9,7 @@ mod dwarf;
 mod events;
 mod finish;
 mod maps;
+mod offcpu;
 mod preflight;
 mod processes;
 mod sound;
@@ -44,8 +45,14 @@ pub(crate) fn import<R: Read + Seek>(mut source: R, options: &Options) -> Result
     let mut builder = Builder::new("perf.data", options);
     describe(&mut builder, &perf_file);
     let events = perf_file.event_attributes().iter().map(Event::new);
+    let events: Vec<Event> = events.collect();
+    if events.iter().all(|event| event.reads) {
+        let what = "counters are read beside its samples (a group `{a,b}:S`, or `perf record -s`), which is not supported: record \
+                    one event with `perf record -e cycles -g`";
+        return Err(ImportError::Perf(what.to_owned()));
+    }
     let processes = Processes::new(perf_file.build_ids().unwrap_or_default());
-    let mut recording = Recording::new(builder, events.collect(), processes);
+    let mut recording = Recording::new(builder, events, processes);
     let (mut n_records, mut n_bad) = (0_u64, 0_u64);
     let damage = loop {
         match record_iter.next_record(&mut perf_file) {

@@ -120,6 +120,17 @@ impl Processes {
         within(self.n_maps, limits::MAX_MAPPINGS, "the number of mappings")
     }
 
+    /// The stack of addresses with context markers, leaf first.
+    pub(super) fn stack_of(
+        &mut self,
+        pid: i32,
+        chain: &[u64],
+        builder: &mut Builder,
+    ) -> Result<StackId> {
+        let chain = with_contexts(chain.iter().copied(), false);
+        self.stack_of_chain(pid, chain, StackEnd::Root, builder)
+    }
+
     /// The stack of a sample.
     pub(super) fn stack(
         &mut self,
@@ -146,6 +157,16 @@ impl Processes {
             chain.extend(frames.into_iter().map(address));
             end = why;
         }
+        self.stack_of_chain(pid, chain, end, builder)
+    }
+
+    fn stack_of_chain(
+        &mut self,
+        pid: i32,
+        chain: Vec<ChainAddress>,
+        mut end: StackEnd,
+        builder: &mut Builder,
+    ) -> Result<StackId> {
         if chain.iter().all(|at| at.is_kernel) {
             end = StackEnd::NoUserStack;
         }
@@ -181,23 +202,30 @@ fn process<'a>(
 
 /// The call chain of a sample, leaf first; without one, the address of the sample.
 fn chain(sample: &SampleRecord<'_>) -> Vec<ChainAddress> {
-    let mut chain = Vec::new();
-    let mut is_kernel = matches!(sample.cpu_mode, CpuMode::Kernel);
-    let mut is_exact = true;
-    if let Some(addresses) = &sample.callchain {
-        for address in (0..addresses.len()).filter_map(|i| addresses.get(i)) {
-            if address >= CONTEXT_MAX {
-                is_kernel = address == CONTEXT_KERNEL || (is_kernel && address != CONTEXT_USER);
-                is_exact = true;
-            } else if chain.len() <= limits::MAX_FRAMES {
-                chain.push(ChainAddress::new(address, is_kernel, is_exact));
-                is_exact = false;
-            }
-        }
-    }
+    let is_kernel = matches!(sample.cpu_mode, CpuMode::Kernel);
+    let mut chain = match &sample.callchain {
+        Some(of) => with_contexts((0..of.len()).filter_map(|i| of.get(i)), is_kernel),
+        None => Vec::new(),
+    };
     if chain.is_empty() {
         let address = |address| ChainAddress::new(address, is_kernel, true);
         chain.extend(sample.ip.map(address));
+    }
+    chain
+}
+
+/// Addresses among which markers say whether those behind them are of the kernel.
+fn with_contexts(addresses: impl Iterator<Item = u64>, mut is_kernel: bool) -> Vec<ChainAddress> {
+    let mut chain = Vec::new();
+    let mut is_exact = true;
+    for address in addresses {
+        if address >= CONTEXT_MAX {
+            is_kernel = address == CONTEXT_KERNEL || (is_kernel && address != CONTEXT_USER);
+            is_exact = true;
+        } else if address != 0 && chain.len() <= limits::MAX_FRAMES {
+            chain.push(ChainAddress::new(address, is_kernel, is_exact));
+            is_exact = false;
+        }
     }
     chain
 }

@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 
 use linux_perf_data::linux_perf_event_reader::{
-    ContextSwitchRecord, SampleRecord, TaskWasPreempted,
+    ContextSwitchRecord, CpuMode, SampleRecord, TaskWasPreempted,
 };
 use wcprof_trace::limits::MAX_NAME_BYTES;
 use wcprof_trace::model::{StackId, ThreadId};
 use wcprof_types::{ThreadState, Tid, TimeNs};
 
 use super::events::{Event, Kind};
+use super::offcpu::{self, SleptThread};
 use super::processes::Processes;
 use crate::builder::Builder;
 use crate::error::{Result, within};
@@ -47,6 +48,8 @@ pub(super) struct Counts {
     /// Samples of other events.
     pub(super) n_other: u64,
     pub(super) n_idle: u64,
+    /// Sums of waits whose times perf does not say.
+    pub(super) n_untimed: u64,
     /// Waits whose end no switch recorded.
     pub(super) n_open: u64,
     pub(super) has_switches: bool,
@@ -156,6 +159,9 @@ impl Recording {
             self.counts.n_other += 1;
             return Ok(());
         };
+        if kind == Kind::OffCpu {
+            return self.slept(sample, (pid, tid), weight, time);
+        }
         self.last = self.last.max(time);
         if kind == Kind::Switch {
             self.runs_next(sample, time)?;
@@ -171,17 +177,26 @@ impl Recording {
         self.counts.n_samples += 1;
         let thread = self.thread(pid, tid)?;
         let builder = &mut self.builder;
-        let stack = self.processes.stack(pid, sample, copies_stack, builder)?;
+        // Addresses of a guest are none of the process that runs it.
+        let in_guest = matches!(sample.cpu_mode, CpuMode::GuestKernel | CpuMode::GuestUser);
+        let stack = match in_guest {
+            true => None,
+            false => Some((self.processes).stack(pid, sample, copies_stack, builder)?),
+        };
         let mut piece = Piece {
             thread,
             end: time,
             weight,
             event: None,
-            state: ThreadState::OnCpu,
-            stack: Some(stack),
+            state: match kind {
+                Kind::Happened { .. } => ThreadState::Unknown,
+                _ if in_guest => ThreadState::Guest,
+                _ => ThreadState::OnCpu,
+            },
+            stack,
         };
         match kind {
-            Kind::Clock | Kind::Counted { .. } => {
+            Kind::Clock | Kind::Counted { .. } | Kind::Happened { .. } => {
                 let is_clock = kind == Kind::Clock;
                 self.close(tid, time, if is_clock { weight } else { 0 })?;
                 let (n, periods) = &mut self.sums[event];
@@ -190,28 +205,71 @@ impl Recording {
                 piece.event = (!is_clock).then_some(event);
                 self.piece(piece)?;
             }
-            Kind::OffCpu => {
-                piece.state = ThreadState::Blocked;
-                self.piece(piece)?;
-            }
             Kind::Switch => {
                 self.close(tid, time, 0)?;
                 // `prev_state` is 0 for a thread that could go on (`include/trace/events/sched.h`).
                 let state = raw_number(sample, 32, 8);
                 let could_run = state.is_some_and(|s| s & 0xff == 0);
-                self.leaves(tid, time, Some(stack), could_run)?;
+                self.leaves(tid, time, stack, could_run)?;
             }
-            Kind::Other => {}
+            Kind::OffCpu | Kind::Other => {}
         }
         Ok(())
     }
 
-    /// Of several events that count CPU time, the first is taken, with its like on other cores.
+    /// Time that a thread was off CPU, by `perf record --off-cpu`.
+    fn slept(
+        &mut self,
+        sample: &SampleRecord<'_>,
+        (pid, tid): (i32, i32),
+        period: u64,
+        time: u64,
+    ) -> Result<()> {
+        let sleeper = SleptThread::of(sample);
+        let (pid, tid) = sleeper.as_ref().map_or((pid, tid), |s| (s.pid, s.tid));
+        if tid <= 0 || pid <= 0 {
+            self.counts.n_idle += 1;
+            return Ok(());
+        }
+        self.counts.n_samples += 1;
+        let thread = self.thread(pid, tid)?;
+        let builder = &mut self.builder;
+        let stack = match &sleeper {
+            Some(sleeper) => self.processes.stack_of(pid, &sleeper.chain, builder)?,
+            None => self.processes.stack(pid, sample, false, builder)?,
+        };
+        let is_timed = time < offcpu::UNTIMED;
+        if is_timed {
+            self.last = self.last.max(time);
+        } else {
+            self.counts.n_untimed += 1;
+        }
+        self.piece(Piece {
+            thread,
+            end: if is_timed { time } else { offcpu::UNTIMED },
+            weight: sleeper.map_or(period, |sleeper| sleeper.ns),
+            event: None,
+            state: ThreadState::Blocked,
+            stack: Some(stack),
+        })
+    }
+
+    /// Of several events that count CPU time, the first is taken, with its like on other cores; one that counts something else
+    /// only where nothing has time.
     fn is_wanted(&self, event: usize) -> bool {
         let wanted = &self.events[event];
-        let first = self.events.iter().find(|event| event.counts_cpu_time());
-        let is_like = |first: &Event| first.name == wanted.name && first.kind == wanted.kind;
-        !wanted.counts_cpu_time() || first.is_none_or(is_like)
+        let events = || self.events.iter();
+        let has_time = |event: &Event| !matches!(event.kind, Kind::Happened { .. } | Kind::Other);
+        let first = match events().any(has_time) {
+            true => events().find(|event| event.counts_cpu_time()),
+            false => events().find(|event| matches!(event.kind, Kind::Happened { .. })),
+        };
+        match wanted.kind {
+            Kind::Clock | Kind::Counted { .. } | Kind::Happened { .. } => {
+                first.is_some_and(|first| first.name == wanted.name && first.kind == wanted.kind)
+            }
+            Kind::Switch | Kind::OffCpu | Kind::Other => true,
+        }
     }
 
     /// The thread that `sched_switch` puts on the CPU.

@@ -157,3 +157,61 @@ proptest! {
         }
     }
 }
+
+/// Check `perf record --off-cpu`: sums that perf writes without a time at its end, and samples whose raw data have the sleeper. No time
+/// is the one's whom a sample interrupted.
+#[test]
+fn off_cpu_of_sums_and_raw_data() {
+    for (name, app_waits) in [("offcpu", 50_000_000), ("offcpu2", 0), ("offcpu2-timed", 0)] {
+        let trace = read(fixture(&format!("made/{name}.data"))).expect("a trace");
+        let waits = |thread| time(&trace, thread, ThreadState::Blocked);
+        assert_eq!(waits("worker"), 900_000_000, "{name}");
+        assert_eq!(waits("app"), app_waits, "{name}");
+        assert_eq!(
+            time(&trace, "app", ThreadState::OnCpu),
+            1_000_000_000,
+            "{name}"
+        );
+        for state in [ThreadState::Blocked, ThreadState::OnCpu] {
+            assert_eq!(time(&trace, "stranger", state), 0, "{name}");
+        }
+        let seconds = trace.tables.stats.duration.0 as f64 / 1e9;
+        assert!((0.95..=1.05).contains(&seconds), "{name}: {seconds}");
+    }
+    // The stack is the sleeper's: leaf first, a return address looked up inside its call.
+    let trace = read(fixture("made/offcpu2-timed.data")).expect("a trace");
+    let waits = trace
+        .spans
+        .iter()
+        .filter(|s| s.state == ThreadState::Blocked);
+    for span in waits {
+        let tables = &trace.tables;
+        let mut next = span.stack.and_then(|s| tables.stacks[s.0 as usize].leaf);
+        let mut addresses = Vec::new();
+        while let Some(node) = next.map(|id| tables.nodes[id.0 as usize]) {
+            let Frame::Native { address, .. } = &tables.frames[node.frame.0 as usize] else {
+                panic!("code of no module");
+            };
+            addresses.push(address.0);
+            next = node.caller;
+        }
+        assert_eq!(addresses, [0x1200, 0x10ff]);
+    }
+}
+
+/// Check that time is taken from cycles though cache misses come first, that misses alone are no time on a CPU, and that what is not
+/// read of branch records is said.
+#[test]
+fn events_that_are_no_time() {
+    let trace = read(fixture("made/misses.data")).expect("a trace");
+    assert!(trace.spans.iter().all(|s| s.state == ThreadState::OnCpu));
+    assert_eq!(trace.spans.len(), 200);
+    assert_eq!(trace.tables.frames.len(), 1);
+    let alone = read(fixture("made/misses-alone.data")).expect("a trace");
+    assert_eq!(alone.spans.len(), 100);
+    assert!(alone.spans.iter().all(|s| s.state == ThreadState::Unknown));
+    let notes = |trace: &Trace| trace.tables.header.notes.join("\n");
+    assert!(notes(&alone).contains("and no time"), "{}", notes(&alone));
+    let lbr = read(fixture("made/lbr.data")).expect("a trace");
+    assert!(notes(&lbr).contains("--call-graph lbr"), "{}", notes(&lbr));
+}
