@@ -26,7 +26,7 @@ pub(crate) fn import_views(data: &[u8]) {
     let Some((which, file)) = data.split_first() else {
         return;
     };
-    let format = match which % 5 {
+    let format = match which % 8 {
         4 => Some(Format::Perf),
         text => text_format(text),
     };
@@ -34,11 +34,14 @@ pub(crate) fn import_views(data: &[u8]) {
 }
 
 fn text_format(which: u8) -> Option<Format> {
-    match which % 4 {
-        0 => None,
+    match which % 8 {
+        0 | 4 => None,
         1 => Some(Format::Folded),
         2 => Some(Format::Uwpmp),
-        _ => Some(Format::Gdbpmp),
+        3 => Some(Format::Gdbpmp),
+        5 => Some(Format::Dump),
+        6 => Some(Format::PtPmp),
+        _ => Some(Format::PerfScript),
     }
 }
 

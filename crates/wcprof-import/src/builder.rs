@@ -261,5 +261,7 @@ fn is_symbol(name: &str) -> bool {
     let is_offset = name
         .rsplit_once("+0x")
         .is_some_and(|(file, digits)| file.contains('.') && is_hex(digits));
-    !(is_address || is_offset || matches!(name, "???" | "??" | "[unknown]" | "" | "unknown"))
+    let is_unknown = name.starts_with("?? (");
+    let is_unknown = is_unknown || matches!(name, "???" | "??" | "[unknown]" | "" | "unknown");
+    !(is_address || is_offset || is_unknown)
 }

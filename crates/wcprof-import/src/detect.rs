@@ -1,9 +1,12 @@
 //! The first bytes of a file to its format.
 
+use crate::dump::is_dump_line;
 use crate::error::{ImportError, Result};
 use crate::folded::split_weight;
 use crate::format::Format;
 use crate::pmp::{format_of_head, is_tree_line};
+use crate::pt_pmp::is_counted_stack;
+use crate::script::sample_line;
 
 /// What callgrind's files are, which begin in two ways, and what to do instead.
 const CALLGRIND: (&str, &str) = (
@@ -82,7 +85,8 @@ pub fn detect(head: &[u8]) -> Result<Format> {
         false => &text,
     };
     let lines = whole.lines().filter(|l| !l.trim().is_empty());
-    let (mut n_lines, mut n_folded, mut n_tree, mut n_script) = (0, 0, 0, 0);
+    let (mut n_lines, mut n_folded, mut n_tree) = (0, 0, 0);
+    let (mut n_dump, mut n_counted, mut n_script) = (0, 0, 0);
     for line in lines {
         n_lines += 1;
         if let Some(format) = format_of_head(line) {
@@ -90,16 +94,22 @@ pub fn detect(head: &[u8]) -> Result<Format> {
         }
         n_tree += usize::from(is_tree_line(line));
         n_folded += usize::from(split_weight(line).is_some());
-        n_script += usize::from(is_script_frame(line));
+        n_dump += usize::from(is_dump_line(line));
+        n_counted += usize::from(is_counted_stack(line));
+        n_script += usize::from(sample_line(line).is_some());
     }
     if n_tree > 0 && n_tree * 2 >= n_lines {
         return Ok(Format::Uwpmp);
     }
-    if n_script * 2 > n_lines {
-        return Err(ImportError::Foreign {
-            what: "the text of `perf script`",
-            advice: "import perf.data itself, or fold it with stackcollapse-perf.pl",
-        });
+    if n_script > 0 && n_script > n_dump {
+        return Ok(Format::PerfScript);
+    }
+    if n_counted * 2 >= n_lines && n_counted > 0 && n_counted >= n_folded {
+        return Ok(Format::PtPmp);
+    }
+    // Of `bt full` most lines are variables.
+    if n_dump > 1 && n_dump > n_folded {
+        return Ok(Format::Dump);
     }
     if n_folded * 10 >= n_lines * 9 && n_lines > 0 {
         return Ok(Format::Folded);
@@ -120,15 +130,6 @@ pub fn detect(head: &[u8]) -> Result<Format> {
     })
 }
 
-/// `    7f52ad1c6e37 __GI___clock_nanosleep+0x67 (/usr/lib/libc.so.6)`
-fn is_script_frame(line: &str) -> bool {
-    let is_hex = |w: &str| w.len() >= 3 && w.bytes().all(|b| b.is_ascii_hexdigit());
-    let is_indented = line.starts_with([' ', '\t']);
-    is_indented
-        && line.split_whitespace().next().is_some_and(is_hex)
-        && line.trim_end().ends_with(')')
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,6 +145,12 @@ mod tests {
         let gdbpmp = "\n\nThread: 9 (x) - 2 samples \n\n+ 100.00% main\n";
         assert_eq!(found(gdbpmp), Ok(Format::Gdbpmp));
         assert_eq!(found("+ 14.00% f\n|+ 14.00% g\n"), Ok(Format::Uwpmp));
+        let script = "a 1 [0] 1.5: cycles:\n\t55d0 f+0x1 (/x)\n\t55d1 g (/x)\n";
+        assert_eq!(found(script), Ok(Format::PerfScript));
+        let dump = "Thread 1 (LWP 7):\n#0  0x55d0 in f () at f.c:1\n#1  main () at f.c:2\n";
+        assert_eq!(found(dump), Ok(Format::Dump));
+        let counted = "Sat Nov 28 10:00:00 UTC 2026\n     12 poll(libc.so.6),main(f.c:2)\n";
+        assert_eq!(found(counted), Ok(Format::PtPmp));
         for (text, word) in [
             ("", "empty"),
             ("\u{7f}ELF...", "program"),
@@ -156,10 +163,6 @@ mod tests {
             (
                 "Attaching 1 probe...\n\n@[\n    read+14\n    main+7\n]: 12\n",
                 "bpftrace",
-            ),
-            (
-                "a 1 [0] 1.5: cycles:\n\t55d0 f+0x1 (/x)\n\t55d1 g (/x)\n",
-                "perf script",
             ),
             ("hello\nworld\n", "of 2 lines 0 look like folded"),
         ] {

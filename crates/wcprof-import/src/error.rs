@@ -30,7 +30,8 @@ pub enum ImportError {
     /// It is nothing that is known.
     #[error(
         "not recognized: of {n_lines} lines {n_folded} look like folded stacks and {n_tree} like \
-         uwpmp's or gdbpmp's tree; perf.data, folded stacks and these two texts are known"
+         uwpmp's or gdbpmp's tree; perf.data and the text of perf script, folded stacks, \
+         these two, pt-pmp's counted stacks and dumps of gdb and eu-stack are known"
     )]
     NotRecognized {
         /// Lines looked at.

@@ -11,6 +11,12 @@ pub enum Format {
     Uwpmp,
     /// gdbpmp's text.
     Gdbpmp,
+    /// Stacks of all threads, as gdb, gstack, pstack and eu-stack print them.
+    Dump,
+    /// Counted stacks, as pt-pmp prints them.
+    PtPmp,
+    /// The text of `perf script`.
+    PerfScript,
 }
 
 impl Format {
@@ -21,6 +27,9 @@ impl Format {
             Self::Folded => "folded",
             Self::Uwpmp => "uwpmp",
             Self::Gdbpmp => "gdbpmp",
+            Self::Dump => "dump",
+            Self::PtPmp => "pt-pmp",
+            Self::PerfScript => "perf-script",
         }
     }
 
@@ -31,6 +40,9 @@ impl Format {
             Self::Folded => "folded stacks",
             Self::Uwpmp => "uwpmp's text",
             Self::Gdbpmp => "gdbpmp's text",
+            Self::Dump => "a dump of stacks",
+            Self::PtPmp => "pt-pmp's text",
+            Self::PerfScript => "the text of perf script",
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Files of other profilers to traces: `perf.data`, folded stacks, and the text that uwpmp and gdbpmp
-//! print.
+//! Files of other profilers to traces: `perf.data` and the text of `perf script`, folded stacks, what uwpmp, gdbpmp and pt-pmp
+//! print, and dumps of all threads' stacks by debuggers.
 //!
 //! The trace says where it came from (engine and notes of its header) and what the source lacks. What
 //! is read is hostile: sizes are limited ([`limits`]), text that is not understood is
@@ -8,6 +8,7 @@
 
 mod builder;
 mod detect;
+mod dump;
 mod error;
 mod folded;
 mod format;
@@ -15,6 +16,9 @@ pub mod limits;
 mod options;
 mod perf;
 mod pmp;
+mod pt_pmp;
+mod script;
+mod snapshots;
 mod waits;
 mod write;
 
@@ -61,6 +65,9 @@ pub fn import<R: Read + Seek>(mut source: R, options: &Options) -> Result<Trace>
         Format::Perf => perf::import(source, options),
         Format::Folded => folded::import(&text(source)?, options),
         Format::Uwpmp | Format::Gdbpmp => pmp::import(&text(source)?, format, options),
+        Format::Dump => dump::import(&text(source)?, options),
+        Format::PtPmp => pt_pmp::import(&text(source)?, options),
+        Format::PerfScript => script::import(&text(source)?, options),
     }
 }
 

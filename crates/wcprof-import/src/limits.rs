@@ -2,7 +2,7 @@
 
 /// Bytes that a format is recognized by.
 pub const HEAD_BYTES: usize = 64 << 10;
-/// Bytes of folded stacks, or of uwpmp's or gdbpmp's text.
+/// Bytes of a text, of any format but perf.data.
 pub const MAX_TEXT_BYTES: usize = 256 << 20;
 /// Frames of a stack; the rest on the leaf side is cut, and counted.
 pub const MAX_FRAMES: usize = wcprof_unwind::MAX_FRAMES;

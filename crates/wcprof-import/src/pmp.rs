@@ -58,7 +58,7 @@ pub(crate) fn format_of_head(line: &str) -> Option<Format> {
 }
 
 /// A quoted line without its mark.
-fn unquoted(line: &str) -> &str {
+pub(crate) fn unquoted(line: &str) -> &str {
     line.strip_prefix("> ").unwrap_or(line)
 }
 

@@ -23,12 +23,17 @@ const CALLS: &[(&str, u32)] = &[
     ("wait4", 61),
     ("fsync", 74),
     ("fdatasync", 75),
+    ("pause", 34),
+    ("semop", 65),
+    ("msgrcv", 70),
+    ("sigsuspend", 130),
     ("sigtimedwait", 128),
     ("rt_sigtimedwait", 128),
     ("futex_wait", 202),
     ("futex_wait_cancelable", 202),
     ("futex_abstimed_wait_common", 202),
     ("futex_abstimed_wait_cancelable64", 202),
+    ("do_futex_wait", 202),
     ("lll_lock_wait", 202),
     ("lll_lock_wait_private", 202),
     ("pthread_cond_wait", 202),
@@ -37,11 +42,17 @@ const CALLS: &[(&str, u32)] = &[
     ("pthread_mutex_lock", 202),
     ("io_getevents", 208),
     ("io_getevents_0_4", 208),
+    ("semtimedop", 220),
     ("clock_nanosleep", 230),
     ("epoll_wait", 232),
+    ("waitid", 247),
+    ("pselect", 270),
     ("ppoll", 271),
     ("epoll_pwait", 281),
     ("sync_file_range", 277),
+    ("accept4", 288),
+    ("recvmmsg", 299),
+    ("io_uring_enter", 426),
 ];
 
 /// The wait that the name of an innermost function (with or without arguments) stands for; `None` when
@@ -53,9 +64,12 @@ fn wait_of_leaf(name: &str) -> Option<Wait> {
     let name = name.strip_prefix("libc_").unwrap_or(name);
     let (_, number) = CALLS.iter().find(|(call, _)| {
         name == *call
-            || name
-                .strip_prefix(call)
-                .is_some_and(|rest| matches!(rest, "_nocancel" | "_time64" | "64" | ".isra.0"))
+            || name.strip_prefix(call).is_some_and(|rest| {
+                matches!(
+                    rest,
+                    "_nocancel" | "_time64" | "64" | ".isra.0" | ".constprop.0"
+                )
+            })
     })?;
     // glibc waits there with FUTEX_WAIT_BITSET_PRIVATE (sysdeps/nptl/futex-internal.c); a plain wait
     // below a condition would be one for its mutex.

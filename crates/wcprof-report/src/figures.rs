@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use wcprof_profile::model::{FunctionId, Holder, LockRow, Profile, ProfileStackId, Row, State};
 use wcprof_profile::short;
 use wcprof_profile::{CategoryTime, NOT_SAMPLED, OwnFunctions, VmExits, syscall_name, waits_in};
-use wcprof_text::{percent, terminal_name};
+use wcprof_text::{duration, percent, terminal_name};
 
 /// The columns of the pools, and the states that each adds up.
 pub const COLUMNS: [(&str, &[State]); 5] = [
@@ -90,6 +90,16 @@ fn pools(profile: &Profile) -> Vec<PoolTimes<'_>> {
 /// Threads at a time, on average, of a sum of time.
 pub fn at_a_time(profile: &Profile, ns: u64) -> f64 {
     ns as f64 / profile.duration_ns().max(1) as f64
+}
+
+/// A sum of time: `1.23 s`; of snapshots, which have none, threads in each: `3 thr`.
+pub fn amount(profile: &Profile, ns: u64) -> String {
+    if profile.header.n_snapshots == 0 {
+        return duration(ns);
+    }
+    let n = at_a_time(profile, ns);
+    let digits = if n.fract() == 0.0 { 0 } else { 2 };
+    format!("{n:.digits$} thr")
 }
 
 /// Threads at a time of a sum of time as text.

@@ -48,7 +48,7 @@ pub fn folded(profile: &Profile, trees: &Trees, out: &mut impl Write) -> io::Res
     Ok(())
 }
 
-/// The lines (without their weights) and their weights in microseconds, sorted bytewise. `rename` gives what
+/// The lines (without their weights) and their weights in microseconds (of snapshots: threads), sorted bytewise. `rename` gives what
 /// is shown of a function's name. They have as many bytes as [`Room`] gives.
 pub(crate) fn lines(
     profile: &Profile,
@@ -95,6 +95,13 @@ pub(crate) fn lines(
                 sums[line] = sums[line].saturating_add(us);
             }
         }
+    }
+    if profile.header.n_snapshots > 0 {
+        // What a thread weighs in each.
+        let snapshots = u64::from(profile.header.n_snapshots);
+        let of_thread = (profile.duration_ns() / snapshots / 1000).max(1);
+        sums.values_mut()
+            .for_each(|us| *us = (*us + of_thread / 2) / of_thread);
     }
     sums.retain(|_, us| *us > 0);
     sums.sort_unstable_keys();

@@ -7,8 +7,9 @@ use std::io::{self, Write};
 
 use wcprof_profile::model::Profile;
 use wcprof_profile::{FunctionGroup, FunctionWeight, View, function_groups};
-use wcprof_text::{count, cut, duration, percent, terminal_name};
+use wcprof_text::{count, cut, percent, terminal_name};
 
+use crate::figures::amount;
 use crate::group::key_name;
 use crate::text::{TextOptions, plus_minus, write_n_empty};
 
@@ -32,8 +33,8 @@ pub fn functions(
             "{}: {}, {} observed, {} shown = 100 %",
             terminal_name(name.as_deref().unwrap_or("all threads")),
             count(group.threads.len(), "thread"),
-            duration(group.observed),
-            duration(group.shown),
+            amount(profile, group.observed),
+            amount(profile, group.shown),
         );
         writeln!(out, "{}", cut(&head, options.width))?;
         table(profile, group, view.min_percent, options, out)?;
@@ -73,10 +74,10 @@ fn line(profile: &Profile, group: &FunctionGroup, function: &FunctionWeight) -> 
         "{:6.2}% {:<6} {:>8}  {:6.2}% {:<6} {:>8}  {}",
         percent(function.self_weight, group.shown),
         plus_minus(function.self_interval, group.shown),
-        duration(function.self_weight),
+        amount(profile, function.self_weight),
         percent(function.total_weight, group.shown),
         plus_minus(function.total_interval, group.shown),
-        duration(function.total_weight),
+        amount(profile, function.total_weight),
         terminal_name(name),
     )
 }

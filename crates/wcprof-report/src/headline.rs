@@ -38,15 +38,16 @@ pub struct Headline<'p> {
     pub losses: Losses,
 }
 
-/// `30.0 s`, or `30.0 s recorded over 125 s` of a recording with gaps.
-pub(crate) fn length_text(recorded_ns: u64, extent_ns: u64) -> String {
-    match recorded_ns == extent_ns {
-        true => duration(recorded_ns),
-        false => format!(
+/// `30.0 s`, or `30.0 s recorded over 125 s` of a recording with gaps; of what has no time, how many snapshots it is of.
+pub(crate) fn length_text(profile: &Profile, recorded_ns: u64, extent_ns: u64) -> String {
+    match profile.header.n_snapshots as usize {
+        0 if recorded_ns == extent_ns => duration(recorded_ns),
+        0 => format!(
             "{} recorded over {}",
             duration(recorded_ns),
             duration(extent_ns)
         ),
+        n => count(n, "snapshot"),
     }
 }
 
@@ -158,7 +159,7 @@ impl<'p> Headline<'p> {
         let n_samples = self.n_samples.saturating_sub(self.n_timer_samples) as usize;
         let mut out = format!(
             "{}, {}, {}{rate}{timer}, {}\n",
-            length_text(self.profile.whole_ns(), stats.duration.0),
+            length_text(self.profile, self.profile.whole_ns(), stats.duration.0),
             count(self.n_threads, "thread"),
             count(n_samples, "sample"),
             terminal_name(&recorded_by(&header.engine)),

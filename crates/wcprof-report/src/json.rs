@@ -114,7 +114,7 @@ fn headline(profile: &Profile) -> Value {
     let (header, stats, losses) = (&profile.header, &profile.stats, &h.losses);
     let truncated = losses.truncated.iter();
     let truncated: States = truncated.map(|(end, n)| (end.reason(), *n)).collect();
-    json!({
+    let mut value = json!({
         "wcprof_version": header.wcprof_version,
         "host": header.host,
         "kernel": header.kernel,
@@ -151,7 +151,11 @@ fn headline(profile: &Profile) -> Value {
         "complete": stats.complete,
         "end_reason": stats.end_reason,
         "notes": header.notes,
-    })
+    });
+    if header.n_snapshots > 0 {
+        value["n_snapshots"] = header.n_snapshots.into();
+    }
+    value
 }
 
 fn view_fields(profile: &Profile, view: &View) -> Value {

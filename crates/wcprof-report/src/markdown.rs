@@ -7,10 +7,10 @@ use std::io::{self, Write};
 
 use wcprof_profile::model::Profile;
 use wcprof_profile::{GroupBy, GroupKey, View};
-use wcprof_text::{and_more, duration, one_line};
+use wcprof_text::{and_more, one_line};
 
 use crate::figures::{
-    COLUMNS, at_a_time, at_a_time_text, busiest_pools, callers, kinds_of_work, wait_sites,
+    COLUMNS, amount, at_a_time, at_a_time_text, busiest_pools, callers, kinds_of_work, wait_sites,
 };
 use crate::headline::Headline;
 use crate::overview::Answers;
@@ -113,9 +113,16 @@ fn wait_table(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
         return Ok(());
     }
     writeln!(out, "\n### Where threads wait\n")?;
-    writeln!(out, "| time | state | place | holder |\n|--:|---|---|---|")?;
+    let unit = match profile.header.n_snapshots {
+        0 => "time",
+        _ => "threads",
+    };
+    writeln!(
+        out,
+        "| {unit} | state | place | holder |\n|--:|---|---|---|"
+    )?;
     for site in sites.iter().take(MAX_ROWS) {
-        let (time, state) = (duration(site.weight), site.state_text());
+        let (time, state) = (amount(profile, site.weight), site.state_text());
         let holder = site.holder.as_deref().map(cell).unwrap_or_default();
         let place = cell(&site.place);
         writeln!(out, "| {time} | {state} | {place} | {holder} |")?;

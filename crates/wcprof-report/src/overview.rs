@@ -10,8 +10,8 @@ use wcprof_profile::{CategoryTime, counted_by_class, vm_exits};
 use wcprof_text::{and_more, columns, count, duration, one_line, terminal_name, wrap};
 
 use crate::figures::{
-    COLUMNS, MIN_SHOWN, WaitSite, at_a_time, at_a_time_text, busiest_pools, callers, kinds_of_work,
-    vm_exits_text, wait_sites,
+    COLUMNS, MIN_SHOWN, WaitSite, amount, at_a_time, at_a_time_text, busiest_pools, callers,
+    kinds_of_work, vm_exits_text, wait_sites,
 };
 use crate::headline::{Headline, length_text};
 use crate::per_operation::counted_text;
@@ -167,6 +167,23 @@ impl Overview<'_> {
         }
     }
 
+    /// CPUs, threads, and how many of these never ran; of snapshots, which say neither, the threads.
+    fn machine_text(&self, headline: &Headline<'_>) -> String {
+        let profile = self.profile;
+        let threads = self.threads_text(headline);
+        if profile.header.n_snapshots > 0 {
+            return threads;
+        }
+        let mut ran = vec![false; profile.threads.len()];
+        for row in &profile.rows {
+            ran[row.thread] |= COLUMNS[0].1.contains(&row.state);
+        }
+        let known = ran.iter().zip(&profile.threads);
+        let n_never = known.filter(|(ran, t)| !**ran && t.tid.0 != 0).count();
+        let cpus = count(profile.header.n_cpus as usize, "CPU");
+        format!("{cpus}   {threads}, {n_never} never ran")
+    }
+
     fn head(&self, headline: &Headline<'_>) -> Vec<Line> {
         let profile = self.profile;
         let subject = terminal_name(&subject(profile, headline)).into_owned();
@@ -174,27 +191,24 @@ impl Overview<'_> {
             [only] if only.comm != only.title => format!("   {}", terminal_name(&only.comm)),
             _ => String::new(),
         };
+        let is_snapshot = profile.header.n_snapshots > 0;
         let window = match profile.time.window_ns() {
             Some((from, to)) => format!("   {} to {}", duration(from), duration(to)),
             None => String::new(),
         };
-        let mut ran = vec![false; profile.threads.len()];
-        for row in &profile.rows {
-            ran[row.thread] |= COLUMNS[0].1.contains(&row.state);
-        }
-        let known = ran.iter().zip(&profile.threads);
-        let n_never = known.filter(|(ran, t)| !**ran && t.tid.0 != 0).count();
         let recorded = format!(
-            "{subject}{program}   {}{window}   {}   {}, {n_never} never ran",
-            length_text(profile.duration_ns(), profile.extent_ns()),
-            count(profile.header.n_cpus as usize, "CPU"),
-            self.threads_text(headline),
+            "{subject}{program}   {}{window}   {}",
+            length_text(profile, profile.duration_ns(), profile.extent_ns()),
+            self.machine_text(headline),
         );
         let of = |states: &[State]| {
             let sum = states.iter().map(|s| headline.states[*s as usize]);
             self.at_a_time(sum.fold(0, u64::saturating_add))
         };
-        let mut shares = vec![format!("uses {:.2} cores", of(COLUMNS[0].1))];
+        let mut shares = match is_snapshot {
+            true => vec!["threads, and no time".to_owned()],
+            false => vec![format!("uses {:.2} cores", of(COLUMNS[0].1))],
+        };
         let waits: [(&str, &[State]); 7] = [
             ("for a CPU", COLUMNS[1].1),
             ("for locks", &[State::Lock]),
@@ -218,6 +232,10 @@ impl Overview<'_> {
             if of(&[state]) >= MIN_SHOWN {
                 shares.push(format!("{:.2} {what}", of(&[state])));
             }
+        }
+        if is_snapshot {
+            let unknown = of(&[State::Unknown]);
+            shares.push(format!("{unknown:.2} in no call that blocks"));
         }
         let mut lines = vec![vec![(Style::Heading, recorded)]];
         lines.extend(self.wrapped(&shares.join(" | ")));
@@ -365,7 +383,10 @@ impl Overview<'_> {
         let lines = sites.iter().take(n).flat_map(|site| {
             let place = terminal_name(&site.place).into_owned();
             let mut line = vec![
-                (Style::Plain, format!("{:>9}  ", duration(site.weight))),
+                (
+                    Style::Plain,
+                    format!("{:>9}  ", amount(self.profile, site.weight)),
+                ),
                 (Style::Of(site.state), format!("{:<15}", site.state_text())),
                 (Style::Plain, format!(" {place}")),
             ];
@@ -382,8 +403,13 @@ impl Overview<'_> {
             line.push((Style::Plain, gap + &holder));
             vec![line]
         });
-        let head =
-            heading("WHERE THREADS WAIT (time without idle, state, function < caller, holder)");
+        let unit = match self.profile.header.n_snapshots {
+            0 => "time",
+            _ => "threads",
+        };
+        let head = heading(format!(
+            "WHERE THREADS WAIT ({unit} without idle, state, function < caller, holder)"
+        ));
         head.into_iter().chain(lines).collect()
     }
 }

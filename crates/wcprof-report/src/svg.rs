@@ -9,7 +9,7 @@ use inferno::flamegraph::{Direction as Drawn, Options, TextTruncateDirection, fr
 use wcprof_profile::model::{Profile, State};
 use wcprof_profile::short;
 use wcprof_profile::{Label, Trees, View};
-use wcprof_text::{duration, folded_name, xml_text};
+use wcprof_text::{count, duration, folded_name, xml_text};
 
 use crate::colors::{GROUP, TINTS};
 use crate::folded::{Namer, lines};
@@ -61,19 +61,28 @@ pub fn svg(
             duration(idle.fold(0, u64::saturating_add))
         ),
     };
-    let subtitle = format!(
-        "wall-clock time of {} threads over {}, {}{hidden}",
-        headline.n_threads,
-        duration(profile.duration_ns()),
-        recorded_by(&profile.header.engine),
-    );
+    let engine = recorded_by(&profile.header.engine);
+    let threads = count(headline.n_threads, "thread");
+    let (subtitle, unit) = match profile.header.n_snapshots as usize {
+        0 => {
+            let length = duration(profile.duration_ns());
+            (
+                format!("wall-clock time of {threads} over {length}, {engine}{hidden}"),
+                "us",
+            )
+        }
+        n => (
+            format!("{threads} in {}, {engine}", count(n, "snapshot")),
+            "threads",
+        ),
+    };
     let namer = Namer {
         profile,
         min_percent: trees.min_percent,
         rename,
     };
     let mut palette = palette(profile, &trees, |label| namer.frame(label));
-    let mut options = options(wanted.title, &subtitle, "us");
+    let mut options = options(wanted.title, &subtitle, unit);
     options.palette_map = Some(&mut palette);
     if wanted.from_top {
         options.direction = Drawn::Inverted;

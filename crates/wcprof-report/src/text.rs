@@ -14,10 +14,10 @@ use rayon::prelude::*;
 use wcprof_profile::model::{Profile, State};
 use wcprof_profile::short;
 use wcprof_profile::{Group, GroupKey, Interval, KERNEL, Label, Node, Trees, View, is_runtime};
-use wcprof_text::{columns, count, cut, duration, percent, terminal_name};
+use wcprof_text::{columns, count, cut, percent, terminal_name};
 
 use crate::colors::ansi;
-use crate::figures::at_a_time;
+use crate::figures::{amount, at_a_time};
 use crate::group::group_name;
 
 /// How to print.
@@ -120,10 +120,13 @@ pub fn text(
         groups.partition(|parts| !options.only_shown || shown_ns(parts) > 0);
     if !listed.is_empty() {
         let columns = "  share ±95 %      time  function, and what it called";
-        let columns = match trees.leaf_first {
+        let mut columns = match trees.leaf_first {
             true => columns.replace("what it called", "who called it"),
             false => columns.to_owned(),
         };
+        if profile.header.n_snapshots > 0 {
+            columns = columns.replace("   time", "threads");
+        }
         writeln!(out, "{}", cut(&columns, options.width))?;
     }
     let texts = listed.par_iter().map(|parts| {
@@ -174,7 +177,7 @@ fn write_group(
         let at_a_time = at_a_time(profile, group.weight);
         let line = format!(
             " {heading}{} = 100 %, {at_a_time:.2} threads on average",
-            duration(group.weight)
+            amount(profile, group.weight)
         );
         writeln!(out, "{}", cut(&line, options.width))?;
         let names = Names {
@@ -210,7 +213,15 @@ fn write_tree(
         // What is below it had no room.
         let is_cut = children.is_empty() && !last.children.is_empty();
         let name = format!("{lead}{}", terminal_name(&names.text(group, &chain)));
-        write_node(group, &group.nodes[at], &name, is_cut, options, out)?;
+        write_node(
+            names.profile,
+            group,
+            &group.nodes[at],
+            &name,
+            is_cut,
+            options,
+            out,
+        )?;
         branch(&children, last.children.len(), &below, &mut next);
     }
     Ok(())
@@ -283,18 +294,19 @@ fn header(profile: &Profile, group: &Group) -> String {
     let mut states: Vec<(u64, State)> = states.filter(|(weight, _)| *weight > 0).collect();
     states.sort_by_key(|(weight, _)| Reverse(*weight));
     let states = states.into_iter();
-    let states = states.map(|(ns, state)| format!("{} {}", state.name(), duration(ns)));
+    let states = states.map(|(ns, state)| format!("{} {}", state.name(), amount(profile, ns)));
     format!(
         "{}: {}, {} observed: {}",
         terminal_name(&name),
         count(group.threads.len(), "thread"),
-        duration(group.observed()),
+        amount(profile, group.observed()),
         states.collect::<Vec<_>>().join(", "),
     )
 }
 
 /// A line: figures, the tree with its name, the state.
 fn write_node(
+    profile: &Profile,
     group: &Group,
     node: &Node,
     tree: &str,
@@ -304,7 +316,7 @@ fn write_node(
 ) -> io::Result<()> {
     let share = percent(node.weight, group.weight);
     let sure = plus_minus(node.interval, group.weight);
-    let figures = format!("{share:6.2}% {sure:<6} {:>8}", duration(node.weight));
+    let figures = format!("{share:6.2}% {sure:<6} {:>8}", amount(profile, node.weight));
     let mark = if is_cut { " ..." } else { "" };
     let state = annotation(group, node);
     let state_text = state.map_or_else(String::new, |s| format!(" {}", s.frame()));

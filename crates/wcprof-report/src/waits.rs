@@ -6,8 +6,9 @@ use std::io::{self, Write};
 use indexmap::IndexMap;
 use wcprof_profile::model::{Profile, Reason, State};
 use wcprof_profile::{View, for_each_shown, waits_in};
-use wcprof_text::{count, cut, duration, percent, terminal_name};
+use wcprof_text::{count, cut, percent, terminal_name};
 
+use crate::figures::amount;
 use crate::text::TextOptions;
 
 /// Characters of a function's name that are shown.
@@ -49,7 +50,7 @@ pub fn waits(
     for (at, (name, mut places)) in pools.into_iter().enumerate() {
         places.sort_by_key(|key, weight| (Reverse(key.1.is_waiting()), Reverse(*weight), key.0));
         let whole = places.values().copied().fold(0, u64::saturating_add);
-        let head = format!("{}: waits {}", terminal_name(name), duration(whole));
+        let head = format!("{}: waits {}", terminal_name(name), amount(profile, whole));
         let gap = if at > 0 { "\n" } else { "" };
         writeln!(out, "{gap}{}", cut(&head, options.width))?;
         let mut n_below = 0;
@@ -61,7 +62,7 @@ pub fn waits(
             let place: String = terminal_name(place).chars().take(MAX_NAME).collect();
             let line = format!(
                 "{:>9}  {:<13}  {place:<MAX_NAME$}  {}",
-                duration(weight),
+                amount(profile, weight),
                 state.name(),
                 terminal_name(&reason.to_string()),
             );

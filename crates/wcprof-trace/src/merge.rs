@@ -85,6 +85,11 @@ pub fn merged_header(sources: &[Tables], wcprof_version: &str) -> Header {
         kernel: distinct(headers().map(|h| h.kernel.as_str())),
         n_cpus: cpus.values().fold(0, |sum, n| sum.saturating_add(*n)),
         started_unix_ns: headers().map(|h| h.started_unix_ns).min().unwrap_or(0),
+        // Snapshots lie beside each other, and beside a recording they have no axis of time.
+        n_snapshots: match headers().all(|h| h.n_snapshots > 0) {
+            true => headers().map(|h| h.n_snapshots).max().unwrap_or(0),
+            false => 0,
+        },
     }
 }
 

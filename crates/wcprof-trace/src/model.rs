@@ -69,7 +69,13 @@ pub struct Header {
     pub n_cpus: u32,
     /// Wall-clock time of time 0, nanoseconds since 1970 (UTC).
     pub started_unix_ns: u64,
+    /// Snapshots of stacks that the trace was imported from, in each of which a thread weighs [`SNAPSHOT_NS`]; 0 of what has
+    /// a time axis.
+    pub n_snapshots: u32,
 }
+
+/// What a thread weighs in a snapshot of stacks, of which no time is known: threads on average are threads in a snapshot.
+pub const SNAPSHOT_NS: u64 = 1_000_000_000;
 
 /// A recorded process.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -32,7 +32,7 @@ pub(crate) struct ImportArgs {
     /// Format of the file; by default it is recognized by its content
     #[arg(long, value_enum)]
     pub(crate) format: Option<ImportFormat>,
-    /// Time of one unit of a folded weight, or of one sample of uwpmp or gdbpmp, in microseconds [default: 1 for folded stacks, 10000 for uwpmp and gdbpmp]
+    /// Time of one unit of a folded weight, or of one sample of uwpmp, gdbpmp or perf script, in microseconds [default: 1 for folded stacks, else 10000]
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub(crate) unit: Option<u64>,
     /// Which of two weights a line is taken from folded stacks of a differential
@@ -58,6 +58,12 @@ pub(crate) enum ImportFormat {
     Uwpmp,
     /// The text of gdbpmp
     Gdbpmp,
+    /// Stacks of all threads, as gdb (`thread apply all bt`), gstack, pstack and eu-stack print them
+    Dump,
+    /// Counted stacks, as pt-pmp prints them
+    PtPmp,
+    /// The text of `perf script`
+    PerfScript,
 }
 
 pub(crate) fn run(args: &ImportArgs) -> Result<(), Failure> {
@@ -77,6 +83,9 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Failure> {
             ImportFormat::Folded => Format::Folded,
             ImportFormat::Uwpmp => Format::Uwpmp,
             ImportFormat::Gdbpmp => Format::Gdbpmp,
+            ImportFormat::Dump => Format::Dump,
+            ImportFormat::PtPmp => Format::PtPmp,
+            ImportFormat::PerfScript => Format::PerfScript,
         }),
         name: name.to_string_lossy().into_owned(),
         unit_ns: args.unit.map(|us| us * 1000),
@@ -122,7 +131,7 @@ fn failure(error: ImportError) -> Failure {
             Failure::usage(error).hint("without --format the file is recognized by its content")
         }
         ImportError::NotRecognized { .. } => Failure::new(Exit::BadTrace, error)
-            .hint("--format takes it as perf, folded, uwpmp or gdbpmp"),
+            .hint("--format takes it as perf, folded, uwpmp, gdbpmp, dump, pt-pmp or perf-script"),
         _ => Failure::new(Exit::BadTrace, error),
     }
 }

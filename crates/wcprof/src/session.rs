@@ -497,6 +497,7 @@ fn header(sampler: &Sampler, options: &SessionOptions) -> Header {
         kernel: text(|u| u.release()),
         n_cpus: thread::available_parallelism().map_or(1, |n| n.get() as u32),
         started_unix_ns: since_1970().as_nanos() as u64,
+        n_snapshots: 0,
     }
 }
 

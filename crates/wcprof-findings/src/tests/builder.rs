@@ -34,6 +34,7 @@ impl Builder {
                 kernel: "6.1.0".into(),
                 n_cpus: 2,
                 started_unix_ns: 0,
+                n_snapshots: 0,
             },
             stats: Stats {
                 duration: TimeNs(n_ticks * TICK_NS),

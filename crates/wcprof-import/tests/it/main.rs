@@ -1,5 +1,6 @@
 //! Files of other profilers.
 #![forbid(unsafe_code)]
 
+mod dumps;
 mod perf;
 mod text;

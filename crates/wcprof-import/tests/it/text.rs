@@ -266,11 +266,25 @@ proptest! {
 
     /// Check that cut and changed text gives a trace that can be written, or an error.
     #[test]
-    fn damaged(which in 0..3_usize, cut in 0..600_usize, at in 0..600_usize, byte in any::<u8>()) {
-        let source = [FORWARD, INVERTED, "io/7;main;read 30\nio/7;main 5\nx/8;main;f 2\n"][which];
+    fn damaged(
+        which in 0..7_usize,
+        cut in 0..600_usize,
+        changes in prop::collection::vec((0..9999_usize, any::<u8>()), 1..9),
+    ) {
+        let source = [
+            FORWARD,
+            INVERTED,
+            "io/7;main;read 30\nio/7;main 5\nx/8;main;f 2\n",
+            include_str!("../fixtures/dumps/gdb-full.txt"),
+            include_str!("../fixtures/dumps/eu-stack-verbose.txt"),
+            include_str!("../fixtures/dumps/pt-pmp-3.txt"),
+            include_str!("../fixtures/cpu-clock.txt"),
+        ][which];
         let mut bytes = source.as_bytes().to_vec();
         let n = bytes.len();
-        bytes[at % n] = byte;
+        for (at, byte) in changes {
+            bytes[at % n] = byte;
+        }
         bytes.truncate(n.saturating_sub(cut % n));
         let options = Options::default();
         if let Ok(trace) = import(Cursor::new(bytes), &options) {

@@ -72,6 +72,7 @@ impl Maker {
                     kernel: "6.1.0".into(),
                     n_cpus: 4,
                     started_unix_ns: 1_700_000_000_000_000_000,
+                    n_snapshots: 0,
                 })
             },
             spans: vec![],

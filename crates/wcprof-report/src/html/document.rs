@@ -23,7 +23,7 @@ pub(super) fn headline(h: &Headline<'_>, title: &str, strings: &mut Strings) -> 
     let (processes, notes) = (clean(&h.processes), clean(&header.notes));
     let losses = &h.losses;
     let truncated = losses.truncated.iter();
-    json!({
+    let mut value = json!({
         "title": strings.clean(title),
         "processes": processes,
         "n_processes": h.processes.len(),
@@ -52,7 +52,11 @@ pub(super) fn headline(h: &Headline<'_>, title: &str, strings: &mut Strings) -> 
         "cut": losses.cut.as_ref().map(|cut| strings.clean(cut)),
         "own_cpu_us": micros(stats.own_cpu_ns),
         "notes": notes,
-    })
+    });
+    if header.n_snapshots > 0 {
+        value["n_snapshots"] = header.n_snapshots.into();
+    }
+    value
 }
 
 /// `flags`: those that chose the part of the trace.

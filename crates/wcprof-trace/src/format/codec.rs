@@ -252,6 +252,21 @@ impl<'a, 'b> Codec<'a, 'b> {
         Ok(())
     }
 
+    /// The last field of an entry, which is left out where it is 0.
+    pub(crate) fn number32_at_end(&mut self, n: &mut u32) -> Result<(), Malformed> {
+        let is_there = match &self.bytes {
+            Bytes::Out(_) => *n != 0,
+            Bytes::In(input) => !input.is_empty(),
+        };
+        match is_there {
+            true => self.number32(n),
+            false => {
+                *n = 0;
+                Ok(())
+            }
+        }
+    }
+
     pub(crate) fn number(&mut self, n: &mut u64) -> Result<(), Malformed> {
         match &mut self.bytes {
             Bytes::Out(out) => put(out, *n),

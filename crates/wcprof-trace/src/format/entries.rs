@@ -219,7 +219,8 @@ pub(crate) fn header(c: &mut Codec<'_, '_>, header: &mut Header) -> Result<(), M
     c.string(&mut header.host)?;
     c.string(&mut header.kernel)?;
     c.number32(&mut header.n_cpus)?;
-    c.number(&mut header.started_unix_ns)
+    c.number(&mut header.started_unix_ns)?;
+    c.number32_at_end(&mut header.n_snapshots)
 }
 
 pub(crate) fn put_header(out: &mut Vec<u8>, of: &Header) -> Result<(), Malformed> {

@@ -30,6 +30,7 @@ fn header() -> Header {
         kernel: "k".into(),
         n_cpus: 2,
         started_unix_ns: 5 * S,
+        n_snapshots: 0,
     }
 }
 

@@ -37,6 +37,7 @@ fn header() -> Header {
         kernel: "6.1.0-13-amd64".into(),
         n_cpus: 8,
         started_unix_ns: 1_700_000_000_000_000_000,
+        n_snapshots: 3,
     }
 }
 

@@ -202,3 +202,36 @@ fn compared() {
         "{found}"
     );
 }
+
+/// Check that every view of a dump of stacks counts threads, and none speaks of seconds or cores.
+#[test]
+fn dump_counts_threads() {
+    let folder = Folder::new();
+    let dump = perf_data("dumps/gdb.txt");
+    let trace = folder.import(&dump, &[]);
+    let first = text(&["report", &trace]);
+    assert!(first.contains("1 snapshot   9 threads"), "{first}");
+    assert!(first.contains("1.00 in no call that blocks"), "{first}");
+    let tree = text(&["report", &trace, "--tree", "--idle", "show"]);
+    assert!(tree.contains("3 thr"), "{tree}");
+    let functions = text(&["report", &trace, "--functions", "--idle", "show"]);
+    let has_time = |line: &&str| {
+        let mut words = line
+            .split_whitespace()
+            .map(|word| word.trim_matches([',', ':', ';']));
+        words.any(|word| matches!(word, "s" | "ms" | "cores" | "seconds"))
+    };
+    for view in [&first, &tree, &functions] {
+        assert_eq!(view.lines().find(has_time), None, "{view}");
+    }
+    let folded = text(&[
+        "report", &trace, "--format", "folded", "--idle", "show", "--by", "all",
+    ]);
+    let weights = folded
+        .lines()
+        .map(|line| line.rsplit_once(' ').expect("a weight").1);
+    let weights = weights.map(|n| n.parse::<u64>().expect("a number"));
+    assert_eq!(weights.sum::<u64>(), 9, "{folded}");
+    let document = json(&["report", &trace, "--json"]);
+    assert_eq!(document["headline"]["n_snapshots"], 1);
+}

@@ -18,8 +18,9 @@ function el(tag, props, ...children) {
 
 const digits = value => value < 10 ? value.toFixed(2) : value < 100 ? value.toFixed(1) : value.toFixed(0);
 
-// Microseconds as people read them.
+// Microseconds as people read them; of snapshots, in which a thread weighs a second, threads in each.
 function time(us) {
+  if (DATA.headline.n_snapshots) return `${+atATime(us)} thr`;
   if (us < 1000) return `${Math.round(us)} us`;
   if (us < 999500) return `${digits(us / 1e3)} ms`;
   return `${digits(us / 1e6)} s`;

@@ -27,7 +27,7 @@ function summary() {
   const whole = sum(h.states_us);
   const facts = el('dl', { class: 'facts' },
     fact('recorded', processes),
-    fact('length', h.extent_us > h.duration_us
+    fact('length', h.n_snapshots ? count(h.n_snapshots, 'snapshot') : h.extent_us > h.duration_us
       ? `${time(h.duration_us)} recorded over ${time(h.extent_us)}` : time(h.duration_us)),
     h.window_us && fact('window', `${time(h.window_us[0])} to ${time(h.window_us[1])}`),
     fact('threads', grouped(h.n_threads)),
