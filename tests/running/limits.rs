@@ -241,7 +241,7 @@ pub(crate) fn changed(engine: Engine) {
     let [first, last] = whole_readings(&recording);
     let found = findings(&recording);
     let title = text_of(&found, "run-queue-delay", "/title");
-    let changed = "CPU-starved: the limits of these threads changed during the recording";
+    let changed = "Threads wait for a CPU, and their limits changed during the recording";
     assert_eq!(title, changed);
     let text = text_of(&found, "run-queue-delay", "/explanation");
     let quota = format!("{}: 0.10 CPUs -> no quota", group.path());
@@ -287,7 +287,7 @@ pub(crate) fn changed_back(engine: Engine) {
     recording.assert_sound(engine);
     let found = findings(&recording);
     let title = text_of(&found, "run-queue-delay", "/title");
-    let changed = "CPU-starved: the limits of these threads changed during the recording";
+    let changed = "Threads wait for a CPU, and their limits changed during the recording";
     assert_eq!(title, changed);
     let text = text_of(&found, "run-queue-delay", "/explanation");
     let path = group.path();

@@ -1,17 +1,19 @@
 //! How a recording ends when it does not end by its duration.
 
 use std::fs::rename;
-use std::process::{Child, Command};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
+use tempfile::TempDir;
 use wcprof_trace::Ending;
 use wcprof_trace::model::Span;
 
 use wcprof_testkit::{
     Attach, Engine, Recording, RemoteProcess, Variant, fixture, has_capability, interrupt,
-    read_trace, skip, text, trace_in, wait_for_trace, worker,
+    read_trace, skip, text, trace_in, wait_for_trace, wcprof, worker,
 };
 
 /// Record for ever, do something to the target or to wcprof after a second, and take what comes.
@@ -181,4 +183,56 @@ fn out_of_time() {
         kill(Pid::from_raw(worker(wcprof)), Signal::SIGXCPU).expect("wcprof runs");
     });
     assert_kept(&recording, "interrupted", "waiter", "waiter");
+}
+
+/// What a command that wcprof runs leaves: its exit code, and what wcprof said.
+fn run_command(engine: Engine, command: &[&str]) -> (Option<i32>, TempDir, String) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let output = wcprof()
+        .args(["attach", "--engine", engine.name(), "--raw", "-o"])
+        .arg(trace_in(&folder))
+        .arg("--")
+        .args(command)
+        .output()
+        .expect("wcprof starts");
+    (
+        output.status.code(),
+        folder,
+        text(&output.stderr).to_owned(),
+    )
+}
+
+pub(crate) fn command(engine: Engine) {
+    for (code, command) in [(7, "exit 7"), (143, "kill -TERM $$"), (0, "exec sleep 0.3")] {
+        let (found, folder, said) = run_command(engine, &["sh", "-c", command]);
+        assert_eq!(found, Some(code), "{command}: {said}");
+        if code == 0 {
+            let (trace, ending) = read_trace(&trace_in(&folder));
+            assert_eq!(ending, Ending::Clean);
+            let last = trace.tables.processes.last().expect("a process");
+            assert_eq!(last.comm, "sleep", "the program that the command became");
+        }
+    }
+    let (found, _, said) = run_command(engine, &["/nonexistent/command"]);
+    assert_eq!(found, Some(127), "{said}");
+    assert!(said.contains("/nonexistent/command"), "{said}");
+    // A signal of the user is the command's.
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = "trap 'exit 9' TERM; echo ready; while :; do sleep 0.02; done";
+    let mut child = wcprof()
+        .args(["attach", "--engine", engine.name(), "--raw", "-o"])
+        .arg(trace_in(&folder))
+        .args(["--", "sh", "-c", script])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("wcprof starts");
+    let mut line = String::new();
+    let mut stdout = BufReader::new(child.stdout.take().expect("a pipe"));
+    stdout.read_line(&mut line).expect("the command writes");
+    assert_eq!(line, "ready\n");
+    let pid = Pid::from_raw(child.id() as i32);
+    kill(pid, Signal::SIGTERM).expect("wcprof is there");
+    // What it prints of the recording.
+    stdout.read_to_string(&mut line).expect("text");
+    assert_eq!(child.wait().expect("wcprof ends").code(), Some(9));
 }

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+mod cores;
 mod crypto;
 mod faults;
 mod files;
@@ -56,6 +57,7 @@ wcprof_testkit::engine_tests! {
         odd::queued: "Check stacks of threads that are queued in assembler, and below much stack.",
         odd::beside_a_file: "Check that code made beside a mapped file is not taken for the file's.",
         locks::blame: "Check who holds mutexes and rwlocks, in a pid namespace too, and that conditions are not blamed.",
+        cores::live: "Check that a circle of threads that wait for each other is found, and none where locks are taken in one order.",
         files::files: "Check the files and sockets that threads wait for.",
         life::renamed: "Check that a thread which changes its name is shown with the last one.",
         life::number_again: "Check that a thread which gets the number of one that has ended, and looks like it, is another one.",
@@ -96,6 +98,7 @@ wcprof_testkit::engine_tests! {
         keep::last_signals: "Check that SIGHUP, SIGQUIT and SIGTERM write the last time, and end the recorder.",
         keep::trigger: "Check that threads which begin to wait for a lock trigger one file, with the time before.",
         keep::local_names: "Check that conditions know names of JIT code and of the vdso, and names that are not there do not hold.",
+        life::command: "Check that a command is recorded until it ends, with its exit code, also when it becomes another program, and is told of signals.",
         life::interrupted: "Check that Ctrl-C ends a recording early and loses nothing.",
         jit::hint: "Check that CPU time in code without names is said, with how its runtime tells them, and is one row.",
         jit::hung_file_system: "Check that a file system that never answers does not hold up the end.",

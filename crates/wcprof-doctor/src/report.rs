@@ -117,7 +117,10 @@ impl<'a> Out<'a> {
             process: process_title(&process.comm, &process.cmdline),
             host: String::new(),
             pools: Vec::new(),
-            basis: Basis::Setting(SettingsFound { settings }),
+            basis: Basis::Setting(SettingsFound {
+                settings,
+                n_threads: None,
+            }),
             evidence: Vec::new(),
             explanation: fill(&text.explanation),
             advice: fill(&text.advice),

@@ -111,19 +111,19 @@ fn check_threshold(rule: &Rule) -> Result<(), Problem> {
     none_of(&[(
         !is_of_time && (t.of != Base::Wall || t.scope != Scope::Pool),
         "threshold.of",
-        "`match.kind = \"threads\"`, `\"like-processes\"`, `\"limit\"` and `\"stopped\"` need `of = \"wall\"` and no `scope`",
+        "`match.kind = \"threads\"`, `\"like-processes\"`, `\"limit\"`, `\"stopped\"` and `\"deadlock\"` need `of = \"wall\"` and no `scope`",
     )])
 }
 
 /// A rule that looks at no stacks.
 fn check_special(m: &Match) -> Result<(), Problem> {
-    if matches!(m.kind, Kind::LikeProcesses | Kind::Stopped) {
+    if matches!(m.kind, Kind::LikeProcesses | Kind::Stopped | Kind::Deadlock) {
         let only_processes = Match {
             kind: m.kind,
             processes: m.processes.clone(),
             ..Match::default()
         };
-        let what = "`match.kind = \"like-processes\"` and `\"stopped\"` take `processes` alone";
+        let what = "`match.kind = \"like-processes\"`, `\"stopped\"` and `\"deadlock\"` take `processes` alone";
         return none_of(&[(*m != only_processes, "match", what)]);
     }
     let only_limit = Match {
@@ -139,7 +139,7 @@ fn check_special(m: &Match) -> Result<(), Problem> {
 
 fn check_match(rule: &Rule) -> Result<(), Problem> {
     let (m, of) = (&rule.matches, rule.threshold.of);
-    if matches!(m.kind, Kind::LikeProcesses | Kind::Limit | Kind::Stopped) {
+    if !matches!(m.kind, Kind::Stacks | Kind::Threads | Kind::Imbalance) {
         return check_special(m);
     }
     let has_patterns = !(m.when.is_empty() && m.unless.is_empty());

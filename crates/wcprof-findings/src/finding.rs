@@ -253,7 +253,13 @@ impl<'p> Gains<'p> {
                 threads: at_a_time(one.difference_ns),
                 ..ExpectedGain::default()
             },
-            Basis::Setting(_) | Basis::Limit(_) => {
+            Basis::Setting(found) | Basis::Limit(found) => {
+                if let Some(n) = found.n_threads {
+                    return ExpectedGain {
+                        threads: n as f64,
+                        ..ExpectedGain::default()
+                    };
+                }
                 let counted = self.counted.iter().filter(|counted| {
                     counted.pid == finding.pid
                         && counted.host == finding.host
@@ -361,6 +367,9 @@ pub struct Comparison {
 pub struct SettingsFound {
     /// What was found; never empty.
     pub settings: Vec<Setting>,
+    /// How many threads it holds up until it is ended; `None` where that is not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub n_threads: Option<usize>,
 }
 
 /// A setting as it was found.

@@ -9,6 +9,7 @@ use crate::applied::AppliedRule;
 use crate::busy_threads::busy_threads;
 use crate::counted::{Counted, Sum};
 use crate::counters::counters;
+use crate::deadlocked::deadlocked;
 use crate::evidence::tree;
 use crate::files::files;
 use crate::finding::{
@@ -50,6 +51,10 @@ pub fn hotspots(profile: &Profile, rules: &RuleSet, fleets: &[Fleet]) -> Hotspot
             }
             Kind::Stopped => {
                 found.findings.extend(still_stopped(&index, rule));
+                continue;
+            }
+            Kind::Deadlock => {
+                found.findings.extend(deadlocked(&index, rule));
                 continue;
             }
             Kind::Stacks | Kind::Threads | Kind::Imbalance => {}

@@ -18,6 +18,7 @@ mod applied;
 mod busy_threads;
 mod counted;
 mod counters;
+mod deadlocked;
 mod evidence;
 mod files;
 mod groups;

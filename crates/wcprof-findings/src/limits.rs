@@ -65,7 +65,10 @@ pub(crate) fn limits_reached(index: &Index<'_>, rule: &Rule) -> Vec<Finding> {
         if settings.is_empty() {
             continue;
         }
-        let basis = Basis::Limit(SettingsFound { settings });
+        let basis = Basis::Limit(SettingsFound {
+            settings,
+            n_threads: None,
+        });
         let places = (0..profile.pools.len()).filter(|&place| {
             let pool = &profile.pools[place];
             pool.process == at && pools.contains(&pool.name.as_str())

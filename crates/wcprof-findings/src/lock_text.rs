@@ -3,7 +3,7 @@
 use wcprof_profile::model::LockKind;
 use wcprof_text::{count, percent};
 
-use crate::locks::{Hold, LockReport, LockSite};
+use crate::locks::{DeadlockReport, Hold, LockReport, LockSite};
 use crate::text::{line, on_host, render_paragraph, short_duration};
 
 /// Pools of waiters printed for a site.
@@ -36,10 +36,15 @@ pub fn lock_summary(report: &LockReport) -> [String; 2] {
 /// Prints the `max_sites` heaviest sites; names are escaped. Lines are cut to `width` characters,
 /// at least 40.
 pub fn render_locks(report: &LockReport, max_sites: usize, width: usize) -> String {
+    let mut out: String = report
+        .deadlocks
+        .iter()
+        .map(|one| deadlock_text(one, width.max(40)))
+        .collect();
     if report.sites.is_empty() {
-        return "no thread was seen waiting for a lock\n".to_owned();
+        return out + "no thread was seen waiting for a lock\n";
     }
-    let mut out = lock_summary(report).join("\n");
+    out += &lock_summary(report).join("\n");
     out.push('\n');
     let first = &report.sites[0];
     let is_other = |site: &LockSite| (&site.pids, &site.host) != (&first.pids, &first.host);
@@ -52,6 +57,45 @@ pub fn render_locks(report: &LockReport, max_sites: usize, width: usize) -> Stri
         out += &format!("\n{} not shown\n", count(n_more, "more site"));
     }
     out
+}
+
+/// A circle, a thread a line with its stack below.
+fn deadlock_text(deadlock: &DeadlockReport, width: usize) -> String {
+    let DeadlockReport {
+        process,
+        pid,
+        threads,
+    } = deadlock;
+    let title = match threads.len() {
+        1 => "a thread waits for a lock that it holds itself".to_owned(),
+        n => format!("{} wait for each other's locks", count(n, "thread")),
+    };
+    let mut out = line(
+        &format!("DEADLOCK in {process} (pid {pid}): {title}"),
+        width,
+    );
+    let next = threads.iter().cycle().skip(1);
+    for (one, holder) in threads.iter().zip(next) {
+        let kind = lock_kind(one.kind);
+        let text = format!(
+            "  {} (tid {}) waits for the {kind} at {:#x}, which {} (tid {}) holds",
+            one.name, one.tid, one.lock, holder.name, holder.tid
+        );
+        out += &line(&text, width);
+        out += &line(&format!("    in {}", one.frames.join(" < ")), width);
+    }
+    out.push('\n');
+    out
+}
+
+/// A kind of lock in a word.
+pub(crate) fn lock_kind(kind: LockKind) -> &'static str {
+    match kind {
+        LockKind::Mutex => "mutex",
+        LockKind::RwlockRead | LockKind::RwlockWrite => "rwlock",
+        LockKind::Join => "end of the thread",
+        LockKind::Other => "lock",
+    }
 }
 
 fn site_text(site: &LockSite, has_processes: bool, width: usize) -> String {

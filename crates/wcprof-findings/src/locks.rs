@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use serde::Serialize;
 use wcprof_profile::GroupBy;
 use wcprof_profile::model::{
-    Function, FunctionId, LockKind, LockRow, Profile, ProfileProcess, ProfileStackId, State,
-    UnknownHolder,
+    DeadlockedThread, Function, FunctionId, LockKind, LockRow, Profile, ProfileProcess,
+    ProfileStackId, State, UnknownHolder,
 };
 use wcprof_text::{percent, printable_json};
 use wcprof_types::{Pid, Tid};
@@ -45,8 +45,36 @@ pub struct LockReport {
     pub known_ns: u64,
     /// The part of that which is uncertain.
     pub uncertain_ns: u64,
+    /// Circles of threads that wait for each other.
+    pub deadlocks: Vec<DeadlockReport>,
     /// The sites, most lost time first.
     pub sites: Vec<LockSite>,
+}
+
+/// A circle of threads: each waits for a lock that the next one holds, and the last for one that the first holds.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct DeadlockReport {
+    /// What a user calls the process: `osd.3`.
+    pub process: String,
+    /// Its pid.
+    pub pid: Pid,
+    /// One of them, where a thread waits for its own lock.
+    pub threads: Vec<DeadlockLink>,
+}
+
+/// A thread of a circle.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct DeadlockLink {
+    /// The thread.
+    pub tid: Tid,
+    /// Its name.
+    pub name: String,
+    /// Address of the lock that it waits for.
+    pub lock: u64,
+    /// Kind of that lock.
+    pub kind: LockKind,
+    /// Its stack, leaf first.
+    pub frames: Vec<String>,
 }
 
 /// A function that wanted locks.
@@ -182,8 +210,34 @@ pub fn lock_report(profile: &Profile, rules: &RuleSet, by: Option<GroupBy>) -> L
         lost_ns,
         known_ns: sum(known()),
         uncertain_ns: sum(known().filter(is_uncertain)),
+        deadlocks: deadlock_reports(profile),
         sites,
     }
+}
+
+fn deadlock_reports(profile: &Profile) -> Vec<DeadlockReport> {
+    let link = |one: &DeadlockedThread| {
+        let thread = profile.threads.get(one.thread)?;
+        let functions = frames(profile, one.stack).iter().rev();
+        let names = functions.filter_map(|id| profile.functions.get(id.0 as usize));
+        Some(DeadlockLink {
+            tid: thread.tid,
+            name: thread.comm.clone(),
+            lock: one.address.0,
+            kind: one.kind,
+            frames: names.take(MAX_FRAMES).map(|f| f.name.to_string()).collect(),
+        })
+    };
+    let reports = profile.locks.deadlocks.iter().filter_map(|deadlock| {
+        let first = profile.threads.get(deadlock.threads.first()?.thread)?;
+        let process = profile.processes.get(first.process)?;
+        Some(DeadlockReport {
+            process: process.title.clone(),
+            pid: process.pid,
+            threads: deadlock.threads.iter().filter_map(link).collect(),
+        })
+    });
+    reports.collect()
 }
 
 /// The name of a group, and what tells apart those of one name: processes of several hosts may have one pid.

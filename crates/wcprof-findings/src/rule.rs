@@ -59,6 +59,18 @@ pub enum Remedy {
     Nothing,
 }
 
+impl Remedy {
+    /// What things to do with this remedy have in common, as a heading above them.
+    pub fn heading(self) -> &'static str {
+        match self {
+            Self::Unblock => "what holds everything up",
+            Self::Setting => "settings",
+            Self::Rework => "code, load or layout",
+            Self::Nothing => "facts",
+        }
+    }
+}
+
 /// A test for hotspots. The format is documented in `docs/hotspots.md`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -240,6 +252,8 @@ pub enum Kind {
     Limit,
     /// Threads that somebody still keeps from running at the end of the recording.
     Stopped,
+    /// Threads that wait for each other's locks in a circle.
+    Deadlock,
 }
 
 /// What time a rule counts.

@@ -26,6 +26,7 @@ pub(crate) const BUILTIN: &[(&str, &str)] = builtin![
     "compression.toml",
     "crc32c.toml",
     "database-locks.toml",
+    "deadlock.toml",
     "fsync.toml",
     "io-limit.toml",
     "libc-malloc.toml",

@@ -78,7 +78,15 @@ pub(crate) fn still_stopped(index: &Index<'_>, rule: &Rule) -> Vec<Finding> {
             return None;
         }
         let fill = |text: &str| text.replace("{pid}", &process.pid.to_string());
-        let finding = Finding::of_rule(rule, profile, at, Basis::Limit(SettingsFound { settings }));
+        let finding = Finding::of_rule(
+            rule,
+            profile,
+            at,
+            Basis::Limit(SettingsFound {
+                settings,
+                n_threads: None,
+            }),
+        );
         Some(Finding {
             action: fill(&action),
             advice: fill(&advice),

@@ -171,6 +171,7 @@ pub fn render_rules(rules: &RuleSet, width: usize) -> String {
             Kind::LikeProcesses => format!("{percent} % from the median"),
             Kind::Limit => limit_threshold(rule.matches.limit, percent),
             Kind::Stopped => format!("{percent} % of a thread's time at the end"),
+            Kind::Deadlock => "the first circle of threads".to_owned(),
             _ => format!("{percent} % of the {of}"),
         };
         out += &format!("{} [{severity}] {title}\n  from {from}\n", rule.id);

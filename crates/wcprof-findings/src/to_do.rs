@@ -16,8 +16,8 @@ use crate::text::whose;
 /// What to do about a profile, and what that follows from. Not escaped.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct ToDoList {
-    /// That threads wait for a CPU, how much, why and what would end it, where the items are what saves CPU.
-    pub cpu_wait: Option<String>,
+    /// That threads wait for a CPU, where nothing can be set that ends this wait and something else can be changed.
+    pub cpu_wait: Option<ToDo>,
     /// By what can be done, and within that by what it gives back, the most first.
     pub items: Vec<ToDo>,
 }
@@ -25,6 +25,8 @@ pub struct ToDoList {
 /// An action and why to take it. Not escaped.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ToDo {
+    /// Of what kind the action is.
+    pub remedy: Remedy,
     /// What it is expected to give back.
     pub gain: ExpectedGain,
     /// What was found, and how much of what time it takes.
@@ -65,17 +67,15 @@ pub fn to_do<'f>(
         facts.extend(groups.extract_if(.., |group| group.is_fact()));
     }
     let cpu_wait = facts.iter().find(|group| group.waits_for_cpu());
-    let items = groups.iter().map(|group| ToDo {
+    let item = |group: &Group<'_>| ToDo {
+        remedy: group.findings[0].0.remedy,
         gain: group.gain,
         why: why(profile, &group.findings()),
         action: group.findings[0].0.action.clone(),
-    });
+    };
     ToDoList {
-        cpu_wait: cpu_wait.map(|group| {
-            let action = &group.findings[0].0.action;
-            format!("{} -> {action}", why(profile, &group.findings()))
-        }),
-        items: items.collect(),
+        cpu_wait: cpu_wait.map(item),
+        items: groups.iter().map(item).collect(),
     }
 }
 

@@ -1,10 +1,12 @@
 //! What other profilers wrote: `perf.data`, folded stacks, the text of uwpmp and gdbpmp.
 
 use std::io::Cursor;
+use std::path::Path;
 
-use wcprof_import::{Format, Options, import};
+use wcprof_import::{Format, ImportError, Options, import, is_core};
 use wcprof_profile::ProfileBuilder;
-use wcprof_trace::model::Tables;
+use wcprof_symbols::{ModuleFile, ModuleFiles, ModuleIdentity, NoFile, OpenError, TargetFile};
+use wcprof_trace::model::{Tables, Trace};
 
 use crate::traces::print;
 
@@ -19,6 +21,27 @@ pub(crate) fn import_text(data: &[u8]) {
 /// A recording of perf.
 pub(crate) fn import_perf(data: &[u8]) {
     read(data, Some(Format::Perf), |_, _| {});
+}
+
+/// No file of a core is on this machine.
+struct NoFiles;
+
+impl ModuleFiles for NoFiles {
+    fn open(&self, module: &ModuleIdentity) -> Result<ModuleFile, OpenError> {
+        Err(NoFile::NotAFile.at(&module.path))
+    }
+
+    fn open_path(&self, _: &ModuleIdentity, path: &Path) -> Result<TargetFile, OpenError> {
+        Err(NoFile::NotAFile.at(path))
+    }
+}
+
+/// A core file, packed or not.
+pub(crate) fn import_core(data: &[u8]) {
+    let is_core = is_core(Cursor::new(data));
+    let trace = wcprof_import::import_core(Cursor::new(data), &Options::default(), &NoFiles);
+    assert!(is_core.is_ok_and(|is| is) || trace.is_err());
+    profile_of(trace, |_, _| {});
 }
 
 /// Which format (`u8`) is insisted on, and the file, which is printed in every way.
@@ -52,7 +75,11 @@ fn read(data: &[u8], format: Option<Format>, and: impl FnOnce(ProfileBuilder, &T
         name: "fuzz".to_owned(),
         ..Options::default()
     };
-    let trace = match import(Cursor::new(data), &options) {
+    profile_of(import(Cursor::new(data), &options), and);
+}
+
+fn profile_of(trace: Result<Trace, ImportError>, and: impl FnOnce(ProfileBuilder, &Tables)) {
+    let trace = match trace {
         Ok(trace) => trace,
         Err(error) => {
             assert!(!error.to_string().is_empty());

@@ -58,6 +58,7 @@ pub const TARGETS: &[Target] = &[
     target("trace_views", traces::trace_views, 192),
     target("import_text", imports::import_text, 192),
     target("import_perf", imports::import_perf, 192),
+    target("import_core", imports::import_core, 320),
     target("import_views", imports::import_views, 192),
     target("procfs", captured::procfs, 64),
     target("counters", captured::counters, 64),

@@ -12,6 +12,11 @@ pub fn monotonic_ns() -> u64 {
     read(ClockId::CLOCK_MONOTONIC)
 }
 
+/// The time of day, ns since 1970 (UTC).
+pub fn unix_ns() -> u64 {
+    read(ClockId::CLOCK_REALTIME)
+}
+
 /// CPU time of wcprof itself (all threads), ns.
 pub fn own_cpu_ns() -> u64 {
     read(ClockId::CLOCK_PROCESS_CPUTIME_ID)

@@ -57,6 +57,9 @@ pub enum ImportError {
         /// What was said of it.
         found: String,
     },
+    /// A core file that is not read.
+    #[error("{0}")]
+    Core(String),
     /// Nothing in it has time.
     #[error("the file holds no samples{0}")]
     NoSamples(String),

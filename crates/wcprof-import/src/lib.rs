@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod builder;
+mod core;
 mod detect;
 mod dump;
 mod error;
@@ -22,6 +23,7 @@ mod snapshots;
 mod waits;
 mod write;
 
+pub use core::name_by_start;
 pub use detect::detect;
 pub use error::ImportError;
 pub use format::Format;
@@ -32,6 +34,7 @@ pub use write::write;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 
 use error::Result;
+use wcprof_symbols::ModuleFiles;
 use wcprof_trace::model::Trace;
 
 /// Reads a file into a trace.
@@ -69,6 +72,51 @@ pub fn import<R: Read + Seek>(mut source: R, options: &Options) -> Result<Trace>
         Format::PtPmp => pt_pmp::import(&text(source)?, options),
         Format::PerfScript => script::import(&text(source)?, options),
     }
+}
+
+/// Reads a core file of a process, packed or not, into a trace. `files`: where the files that it maps are on this machine.
+///
+/// # Errors
+/// When the file is no core of x86-64, too large, or damaged.
+pub fn import_core<R: Read + Seek>(
+    mut source: R,
+    options: &Options,
+    files: &dyn ModuleFiles,
+) -> Result<Trace> {
+    let head = core_head(&mut source)?;
+    source.seek(SeekFrom::Start(0)).map_err(ImportError::Read)?;
+    let source = BufReader::new(source);
+    match core::Packing::of(&head) {
+        Some(packing) => core::import(&mut *packing.unpack(source)?, options, files),
+        None => core::import(&mut core::Plain(source), options, files),
+    }
+}
+
+/// Whether a file is a core file, packed or not.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn is_core<R: Read + Seek>(mut source: R) -> Result<bool> {
+    let head = core_head(&mut source)?;
+    let Some(packing) = core::Packing::of(&head) else {
+        return Ok(core::is_core(&head));
+    };
+    source.seek(SeekFrom::Start(0)).map_err(ImportError::Read)?;
+    // What cannot be unpacked is no core.
+    let mut unpacked = Vec::new();
+    let read = packing.unpack(BufReader::new(source)).map(|file| {
+        let mut file = file.take(core::HEAD as u64);
+        file.read_to_end(&mut unpacked)
+    });
+    Ok(read.is_ok() && core::is_core(&unpacked))
+}
+
+fn core_head<R: Read + Seek>(source: &mut R) -> Result<Vec<u8>> {
+    let mut head = Vec::new();
+    source.seek(SeekFrom::Start(0)).map_err(ImportError::Read)?;
+    let mut bytes = source.take(core::HEAD as u64);
+    bytes.read_to_end(&mut head).map_err(ImportError::Read)?;
+    Ok(head)
 }
 
 /// All of a text. Bytes that are not UTF-8 become replacement characters.

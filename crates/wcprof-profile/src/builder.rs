@@ -197,13 +197,14 @@ impl ProfileBuilder {
                 each(key, row);
             }
         }
+        let profile = rows.into_profile(&time);
         Profile {
             header: tables.header.clone(),
             stats: tables.stats.clone(),
             processes,
             modules: modules(tables),
             time,
-            ..rows.into_profile()
+            ..profile
         }
     }
 }

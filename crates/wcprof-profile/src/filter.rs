@@ -75,6 +75,12 @@ pub fn keep_threads(profile: &mut Profile, filter: &ThreadFilter) {
     for rows in [&mut profile.locks.held, &mut profile.locks.joins] {
         rows.retain_mut(|row| renumber(&mut row.thread));
     }
+    // A circle with a thread that is left out is none.
+    profile.locks.deadlocks.retain_mut(|deadlock| {
+        let n = deadlock.threads.len();
+        deadlock.threads.retain_mut(|one| renumber(&mut one.thread));
+        deadlock.threads.len() == n
+    });
     for pool in &mut profile.pools {
         pool.threads.retain_mut(renumber);
     }

@@ -13,6 +13,7 @@ mod categories;
 mod classify;
 mod cores;
 mod counters;
+mod deadlocks;
 pub mod diff;
 mod filter;
 mod fleet;

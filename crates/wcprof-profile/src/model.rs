@@ -380,6 +380,31 @@ pub struct LockRows {
     pub held: Vec<LockRow>,
     /// The time in which threads waited for the end of another one (`pthread_join`), by that one.
     pub joins: Vec<LockRow>,
+    /// Circles of threads that wait for each other's locks.
+    pub deadlocks: Vec<Deadlock>,
+}
+
+/// Threads of which each waits for what the next one holds, and the last for what the first one holds; one that waits for a lock
+/// of its own is a circle of one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Deadlock {
+    /// Never empty.
+    pub threads: Vec<DeadlockedThread>,
+}
+
+/// A thread in a circle.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeadlockedThread {
+    /// Index into [`Profile::threads`].
+    pub thread: usize,
+    /// The lock that it waits for, which the next thread holds.
+    pub address: Avma,
+    /// The lock's kind.
+    pub kind: LockKind,
+    /// Where it waits.
+    pub stack: Option<ProfileStackId>,
+    /// How long nothing changed while that was looked at, ns; of a core file it says nothing.
+    pub seen_ns: u64,
 }
 
 /// Kinds of locks, as far as they matter for who holds them.

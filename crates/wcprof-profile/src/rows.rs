@@ -10,6 +10,7 @@ use wcprof_trace::model::{LockOwner, Tables, WaitId};
 use wcprof_types::{ThreadState, Tid, TimeNs, Wait};
 
 use crate::classify::{Classifier, Subject};
+use crate::deadlocks::deadlocks;
 use crate::index::Key;
 use crate::locks::{LockTimes, Share, is_recursive, kind_of, owner, raw_state};
 use crate::model::{
@@ -18,7 +19,7 @@ use crate::model::{
 };
 use crate::places::{Place, Seen, is_runtime, places};
 use crate::rules::Rules;
-use crate::slices::Slices;
+use crate::slices::{Slices, TimeAxis};
 use crate::stacks::Stacks;
 use crate::sums::Sums;
 
@@ -252,7 +253,7 @@ impl<'a> Rows<'a> {
     }
 
     /// A profile of the rows; what is known without them is left empty.
-    pub(crate) fn into_profile(self) -> Profile {
+    pub(crate) fn into_profile(mut self, axis: &TimeAxis) -> Profile {
         let found = self.found_places();
         let mut threads = self.threads;
         let mut rows: Vec<Row> = self.rows.into_values().collect();
@@ -288,6 +289,7 @@ impl<'a> Rows<'a> {
             LockRow { weight, ..row }
         });
         let (joins, held) = locks.partition(|row: &LockRow| row.kind == LockKind::Join);
+        let deadlocks = deadlocks(self.tables, &rows, axis, &mut self.stacks);
         let (functions, stacks) = self.stacks.into_lists();
         Profile {
             functions,
@@ -296,7 +298,11 @@ impl<'a> Rows<'a> {
             pools: self.pools,
             waits: self.waits.into_iter().collect(),
             rows,
-            locks: LockRows { held, joins },
+            locks: LockRows {
+                held,
+                joins,
+                deadlocks,
+            },
             ..Profile::default()
         }
     }

@@ -338,7 +338,7 @@ fn does(state: State) -> &'static str {
         State::Throttle => "throttled",
         State::Blocked => "waiting",
         State::Idle => "idle",
-        State::PlaceUnknown => "probably idle",
+        State::PlaceUnknown => "waiting, probably for work",
         State::Stopped => "stopped",
         State::Unknown => "state not known",
     }

@@ -72,10 +72,16 @@ fn to_do(answers: &Answers, out: &mut impl Write) -> io::Result<()> {
         return Ok(());
     }
     writeln!(out, "\n### What to do\n")?;
-    if let Some(cpu_wait) = answers.cpu_wait_text() {
+    if let Some(cpu_wait) = answers.cpu_wait_text("->") {
         writeln!(out, "{}\n", prose(&cpu_wait))?;
     }
-    for (item, number) in answers.to_do.items.iter().take(MAX_ROWS).zip(1..) {
+    let headings = answers.to_do_headings();
+    let items = answers.to_do.items.iter().zip(headings);
+    for ((item, heading), number) in items.take(MAX_ROWS).zip(1..) {
+        if let Some(heading) = heading {
+            let before = if number == 1 { "" } else { "\n" };
+            writeln!(out, "{before}{heading}:\n")?;
+        }
         let gain = item.gain.text();
         let (why, action) = (prose(&item.why), prose(&item.action));
         writeln!(out, "{number}. **{gain}** {why} -> {action}")?;

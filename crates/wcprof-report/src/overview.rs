@@ -4,7 +4,7 @@
 use std::ops::RangeInclusive;
 
 use indexmap::IndexMap;
-use wcprof_findings::ToDoList;
+use wcprof_findings::{ToDo, ToDoList};
 use wcprof_profile::model::{Profile, ProfileProcess, State};
 use wcprof_profile::{CategoryTime, counted_by_class, vm_exits};
 use wcprof_text::{and_more, columns, count, duration, one_line, terminal_name, wrap};
@@ -42,9 +42,9 @@ const KIND: usize = 20;
 const DEFAULT_WIDTH: usize = 100;
 /// Columns before the text of a thing to do.
 const INDENT: usize = 17;
-/// Above what is to do: what its figures are, and the order.
+/// Above what is to do: what its figures are.
 const TO_DO: &str =
-    "WHAT TO DO (what it gives back at most; settings before other code, then the largest first)";
+    "WHAT TO DO (at most to gain, ~ estimated: cores, or threads that no longer wait)";
 
 /// What a profile says, by rules.
 #[derive(Clone, Debug, Default)]
@@ -58,10 +58,29 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// That threads wait for a CPU, and where the remedies are. Not escaped.
-    pub(crate) fn cpu_wait_text(&self) -> Option<String> {
-        let cpu_wait = self.to_do.cpu_wait.as_ref()?;
-        Some(format!("{cpu_wait}. What frees CPU is below."))
+    /// That threads wait for a CPU, and what shortens that; `arrow` stands before what to do. Not escaped.
+    pub(crate) fn cpu_wait_text(&self, arrow: &str) -> Option<String> {
+        let ToDo { why, action, .. } = self.to_do.cpu_wait.as_ref()?;
+        let frees_cpu = self.to_do.items.iter().any(|item| item.gain.is_cpu);
+        let items = match frees_cpu {
+            true => " Each core that an item below frees shortens this wait.",
+            false => "",
+        };
+        Some(format!("{why} {arrow} {action}.{items}"))
+    }
+
+    /// For each thing to do, the heading that stands above it: where its remedy is another one than that of the thing before.
+    pub(crate) fn to_do_headings(&self) -> Vec<Option<&'static str>> {
+        let headings = || self.to_do.items.iter().map(|item| item.remedy.heading());
+        let before = std::iter::once(None).chain(headings().map(Some));
+        let all: Vec<_> = headings()
+            .zip(before)
+            .map(|(here, before)| (Some(here) != before).then_some(here))
+            .collect();
+        match all.iter().flatten().count() {
+            0 | 1 => vec![None; all.len()],
+            _ => all,
+        }
     }
 
     /// What is to do beside the first `n_shown` items.
@@ -226,7 +245,7 @@ impl Overview<'_> {
             shares.push(format!("threads that wait, on average: {waits}"));
         }
         for (what, state) in [
-            ("that probably have no work", State::PlaceUnknown),
+            ("that probably wait for work", State::PlaceUnknown),
             ("stopped", State::Stopped),
         ] {
             if of(&[state]) >= MIN_SHOWN {
@@ -255,7 +274,7 @@ impl Overview<'_> {
 
     /// That threads wait for a CPU, where that is no item of what is to do.
     fn cpu_wait(&self) -> Vec<Line> {
-        let text = self.answers.cpu_wait_text();
+        let text = self.answers.cpu_wait_text("->");
         let text = text.map(|text| self.wrapped(&terminal_name(&text)));
         text.unwrap_or_default()
     }
@@ -308,7 +327,8 @@ impl Overview<'_> {
             lines.extend(heading(TO_DO));
         }
         let mut n_shown = 0;
-        for (item, number) in items.iter().take(MAX_TO_DO).zip(1..) {
+        let headings = self.answers.to_do_headings();
+        for ((item, heading), number) in items.iter().zip(headings).take(MAX_TO_DO).zip(1..) {
             let text = wrap(
                 &format!("{} -> {}", item.why, item.action),
                 self.columns(),
@@ -316,10 +336,12 @@ impl Overview<'_> {
                 INDENT,
             );
             // The line of what is not shown comes behind it.
-            if n_shown >= MIN_TO_DO && lines.len() + text.len() + 1 > room {
+            let n_lines = usize::from(heading.is_some()) + text.len() + 1;
+            if n_shown >= MIN_TO_DO && lines.len() + n_lines > room {
                 break;
             }
             n_shown = number;
+            lines.extend(heading.map(|heading| plain(format!("   {heading}:"))));
             let head = format!("{number:>2} {:<13} ", item.gain.text());
             let heads = std::iter::once(head).chain(std::iter::repeat(" ".repeat(INDENT)));
             lines.extend(
@@ -408,7 +430,7 @@ impl Overview<'_> {
             _ => "threads",
         };
         let head = heading(format!(
-            "WHERE THREADS WAIT ({unit} without idle, state, function < caller, holder)"
+            "WHERE THREADS WAIT, but for a CPU or work ({unit}, state, function < caller, holder)"
         ));
         head.into_iter().chain(lines).collect()
     }

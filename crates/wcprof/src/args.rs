@@ -1,6 +1,7 @@
 //! Flags as typed, with their defaults and ranges. Commands with flags of their own define these beside
 //! what they do.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -84,8 +85,8 @@ pub(crate) struct AttachArgs {
     /// Also record the child processes of these, now and later
     #[arg(long)]
     pub(crate) children: bool,
-    /// Length of the recording (10, 500ms, 2m); 0 is until Ctrl-C
-    #[arg(short, long, value_name = "TIME", default_value = "10s", default_value_if("keep", ArgPredicate::IsPresent, "0"), value_parser = parse_short_time, allow_negative_numbers = true)]
+    /// Length of the recording (10, 500ms, 2m); 0 is until Ctrl-C, or the end of COMMAND
+    #[arg(short, long, value_name = "TIME", default_value = "10s", default_value_ifs([("keep", ArgPredicate::IsPresent, "0"), ("command", ArgPredicate::IsPresent, "0")]), value_parser = parse_short_time, allow_negative_numbers = true)]
     pub(crate) duration: Duration,
     /// Trace file [default: wcprof-PID-DATE.wct]
     #[arg(short, long, value_name = "TRACE")]
@@ -115,14 +116,40 @@ pub(crate) struct AttachArgs {
     /// Save no function names: read no debug file, ask no server
     #[arg(long)]
     pub(crate) raw: bool,
+    /// Begin at the next moment that is a multiple of TIME by the clock, so that several hosts begin together: /10s
+    #[arg(long, value_name = "/TIME", value_parser = parse_beginning, hide_short_help = true)]
+    pub(crate) at: Option<Duration>,
+    /// Run COMMAND as this user, with the user's groups and no capabilities
+    #[arg(
+        long,
+        value_name = "USER",
+        requires = "command",
+        hide_short_help = true
+    )]
+    pub(crate) user: Option<String>,
     #[command(flatten)]
     pub(crate) targets: TargetArgs,
+    /// Command to run and to record, until it ends; its exit code is that of wcprof
+    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["subjects", "demo", "keep"])]
+    pub(crate) command: Vec<OsString>,
     #[command(flatten)]
     pub(crate) keep: KeepArgs,
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
     #[command(flatten)]
     pub(crate) analysis: AnalysisArgs,
+}
+
+/// `/10s`
+fn parse_beginning(text: &str) -> Result<Duration, String> {
+    let time = text
+        .strip_prefix('/')
+        .ok_or("a slash and a time, such as /10s")?;
+    let time = parse_short_time(time)?;
+    match time < Duration::from_millis(100) {
+        true => Err("at least 100ms".to_owned()),
+        false => Ok(time),
+    }
 }
 
 /// How processes are sampled.

@@ -4,6 +4,9 @@ use std::fs;
 use std::iter;
 use std::mem::take;
 use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::Context;
 use wcprof_findings::RuleSet;
@@ -13,18 +16,20 @@ use wcprof_record::Recorded;
 use wcprof_report::{Headline, SvgOptions, TextOptions, TextTrees, svg, text};
 use wcprof_symbols::{Inlines, SymbolOptions, SymbolReport};
 use wcprof_trace::model::SymbolTable;
+use wcprof_types::Pid;
 
 use crate::ahead::Ahead;
 use crate::args::{AttachArgs, ForceArgs, SymbolArgs};
+use crate::command::{self, StartedCommand};
 use crate::failure::{Exit, Failure};
 use crate::keep;
 use crate::local_names;
 use crate::names;
-use crate::open::{Opened, hotspot_rules, print_problems, state_rules};
+use crate::open::{Opened, hotspot_rules, state_rules};
 use crate::output::{self, NewTrace, path_of};
 use crate::same_file::is_same_file;
-use crate::select;
-use crate::session::{self, Session, SessionOptions, default_trace_path, record};
+use crate::select::{self, Chosen};
+use crate::session::{self, Session, SessionOptions, default_trace_path, record, since_1970};
 use crate::signals::Ending;
 use crate::symbols;
 use crate::terminal::Terminal;
@@ -32,22 +37,50 @@ use crate::views::{answers, cores_of, overview, title};
 
 /// Share of unresolved frames beyond which the reasons are said.
 const MANY_UNRESOLVED: f64 = 0.05;
+/// A signal is noticed within this while the beginning is waited for.
+const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
-pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
+/// Gives the exit code of the command that was recorded; 0 for processes that were there.
+pub(crate) fn run(args: &AttachArgs) -> Result<u8, Failure> {
+    if args.command.is_empty() {
+        return record_and_print(args, None).map(|()| 0);
+    }
+    let command = StartedCommand::new(&args.command, args.user.as_deref())?;
+    let recorded = record_and_print(args, Some(&command));
+    let code = command.exit_code()?;
+    match recorded {
+        // It said itself why it could not be run.
+        Err(error) if error.exit == Exit::NoTarget && command::could_not_run(code) => Ok(code),
+        Err(error) if error.exit == Exit::NoTarget => {
+            message!("{error}");
+            Ok(code)
+        }
+        recorded => recorded.map(|()| code),
+    }
+}
+
+fn record_and_print(args: &AttachArgs, command: Option<&StartedCommand>) -> Result<(), Failure> {
     let rules = state_rules(&args.analysis.rules)?;
     let hotspot_rules = hotspot_rules(&args.analysis.rules)?;
     names::check(&args.analysis.symbols)?;
-    let chosen = select::targets(&args.targets, args.children)?;
+    let chosen = match command {
+        Some(_) => Chosen::default(),
+        None => select::targets(&args.targets, args.children)?,
+    };
     for remark in &chosen.remarks {
         message!("wcprof: {remark}");
     }
     let output = args.output.clone();
-    let path = output.unwrap_or_else(|| default_trace_path(&chosen.targets));
+    let pid = match command {
+        Some(command) => command.pid(),
+        None => chosen.targets.first().map_or(Pid(0), |target| target.pid()),
+    };
+    let path = output.unwrap_or_else(|| default_trace_path(pid));
     check_outputs(args, &path)?;
     let options = SessionOptions {
         targets: chosen.targets.clone(),
         children: args.children,
-        arrivals: None,
+        arrivals: command.map(|command| command.arrivals.clone()),
         duration: Some(args.duration).filter(|d| !d.is_zero()),
         sampling: args.sampling.clone(),
         kernel: match args.no_kernel {
@@ -59,7 +92,13 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
         ending: Ending::default(),
     };
     // From here on signals do not end wcprof.
-    let _signals = options.ending.at_signals()?;
+    let _signals = match command {
+        Some(command) => command.at_signals(&options.ending)?,
+        None => options.ending.at_signals()?,
+    };
+    if let Some(multiple) = args.at {
+        wait_until(multiple, &options.ending);
+    }
     if let Some(time) = args.keep.keep {
         return keep::run(&options, time, args, rules);
     }
@@ -69,7 +108,11 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
         names::recording_options(symbols, args.raw, &options.ending.names),
         args.sampling.max_cpu,
     );
-    let session = record(&options, ahead, || create(args, &options.trace))?;
+    let session = record(&options, ahead, || {
+        let created = create(args, &options.trace)?;
+        command.map_or(Ok(()), StartedCommand::begin)?;
+        Ok(created)
+    })?;
     let has_ended = session.recorded.stats.end_reason.starts_with("target");
     if session.loss.is_none() && session.recorded.is_empty && has_ended {
         return Err(nothing_seen(&session));
@@ -90,6 +133,20 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
     }
     Err(Failure::new(Exit::Failure, anyhow::anyhow!("{loss}"))
         .hint("what was recorded until then is kept"))
+}
+
+/// Waits until the clock shows a multiple of a time, or a signal comes.
+fn wait_until(multiple: Duration, ending: &Ending) {
+    let multiple = multiple.as_nanos().max(1);
+    let begin = (since_1970().as_nanos() / multiple + 1) * multiple;
+    while !ending.recording().load(Ordering::Relaxed) {
+        let left = begin.saturating_sub(since_1970().as_nanos());
+        if left == 0 {
+            return;
+        }
+        // The clock may be set meanwhile.
+        thread::sleep(Duration::from_nanos(left as u64).min(LONGEST_SLEEP));
+    }
 }
 
 /// Refuses outputs that cannot be written when the recording is over.
@@ -302,8 +359,8 @@ fn print_missing_names(profile: &Profile, report: &SymbolReport, trace: &Path, r
     match (raw, many) {
         // They are looked for when the trace is read.
         (true, _) => {}
-        (false, true) => print_problems(symbols::others(report)),
-        (false, false) => print_problems(report.problems()),
+        (false, true) => names::print_problems(symbols::others(report)),
+        (false, false) => names::print_problems(report.problems()),
     }
 }
 

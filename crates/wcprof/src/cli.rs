@@ -7,6 +7,7 @@ use clap_complete::Shell;
 
 use crate::agent::AgentArgs;
 use crate::args::{AttachArgs, CheckArgs, DoctorArgs, ForceArgs, MergeArgs, ReportArgs};
+use crate::command::BecomeArgs;
 use crate::confined::NamerArgs;
 use crate::crypto::CryptoArgs;
 use crate::diff::DiffArgs;
@@ -33,6 +34,7 @@ pub(crate) enum Command {
     /// Record live processes, save the trace and print where their time went
     #[command(
         after_help = "Examples: wcprof attach --osd 3 -d 30s; wcprof attach --vm web1 --flamegraph vm.svg; \
+        wcprof attach -- rbd bench --io-type write rbd/image; \
         wcprof attach --osd 3 --keep 60s --trigger 'lock of tp_osd_tp > 30% over 5s'"
     )]
     Attach(AttachArgs),
@@ -102,6 +104,9 @@ pub(crate) enum Command {
     /// The process that reads symbols and DWARF
     #[command(hide = true)]
     ConfinedNames(NamerArgs),
+    /// The process that becomes the command of `attach -- COMMAND`
+    #[command(hide = true, name = "become-command")]
+    Become(BecomeArgs),
 }
 
 impl Command {
@@ -109,7 +114,11 @@ impl Command {
     pub(crate) fn may_hang(&self) -> bool {
         !matches!(
             self,
-            Self::Crypto(_) | Self::Completions { .. } | Self::Man { .. } | Self::ConfinedNames(_)
+            Self::Crypto(_)
+                | Self::Completions { .. }
+                | Self::Man { .. }
+                | Self::ConfinedNames(_)
+                | Self::Become(_)
         )
     }
 }

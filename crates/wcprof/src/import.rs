@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
+use wcprof_host::clock::unix_ns;
 use wcprof_host::procfs::read_file;
 use wcprof_import::{Format, ImportError, Options};
 use wcprof_symbols::{Cancel, open_regular};
@@ -15,10 +16,8 @@ use crate::args::{ForceArgs, SymbolArgs};
 use crate::failure::{Exit, Failure};
 use crate::local_names::kernel_functions;
 use crate::names;
-use crate::open::print_problems;
 use crate::output::{check, write_trace};
 use crate::same_file::is_same_file;
-use crate::session::since_1970;
 
 #[derive(Args, Debug)]
 pub(crate) struct ImportArgs {
@@ -92,13 +91,13 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Failure> {
         column: args.column,
         inverted: args.inverted,
         wcprof_version: env!("CARGO_PKG_VERSION").to_owned(),
-        now_unix_ns: since_1970().as_nanos() as u64,
+        now_unix_ns: unix_ns(),
     };
     let mut trace = wcprof_import::import(BufReader::new(source), &options)
         .map_err(|e| failure(e).context(context()))?;
     if trace.tables.names.symbols.is_none() && !args.raw {
         let (symbols, report) = names::of_machine(&trace.tables, names::NONE, &args.symbols)?;
-        print_problems(report.problems());
+        names::print_problems(report.problems());
         trace.tables.names.symbols = Some(symbols);
         wcprof_import::guess_waits(&mut trace);
         if let Some(symbols) = &mut trace.tables.names.symbols {

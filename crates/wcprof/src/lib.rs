@@ -14,7 +14,9 @@ mod args;
 mod attach;
 mod check;
 mod cli;
+mod command;
 pub mod confined;
+mod core_file;
 mod counting;
 pub mod crypto;
 mod crypto_program;
@@ -82,7 +84,7 @@ pub fn main() -> ExitCode {
 
 /// Runs a command, and prints why it failed. What reads live processes, or files of others, may be held in the kernel for
 /// ever: it runs in a child process, so that this must be called while the program has one thread.
-pub fn exit_code(may_hang: bool, command: impl FnOnce() -> Result<(), Failure>) -> ExitCode {
+pub fn exit_code(may_hang: bool, command: impl FnOnce() -> Result<u8, Failure>) -> ExitCode {
     // A file that exceeds `ulimit -f` is an error of its writer, as a full disk is. Where that cannot be, it ends wcprof.
     let _ = SigSet::from(Signal::SIGXFSZ).thread_block();
     let command = || code_of(command());
@@ -92,12 +94,12 @@ pub fn exit_code(may_hang: bool, command: impl FnOnce() -> Result<(), Failure>) 
     })
 }
 
-fn code_of(result: Result<(), Failure>) -> u8 {
+fn code_of(result: Result<u8, Failure>) -> u8 {
     for silence in new_silences() {
         message!("wcprof: {silence}");
     }
     match result {
-        Ok(()) => 0,
+        Ok(code) => code,
         Err(failure) if failure.is_broken_pipe() => 0,
         Err(failure) => {
             message!("{failure}");
@@ -106,15 +108,17 @@ fn code_of(result: Result<(), Failure>) -> u8 {
     }
 }
 
-fn run(command: Command) -> Result<(), Failure> {
-    match command {
+/// Gives the exit code.
+fn run(command: Command) -> Result<u8, Failure> {
+    let done = match command {
         Command::Agent(_) => agent::run(),
-        Command::Attach(args) => attach::run(&args),
+        Command::Attach(args) => return attach::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Merge(args) => merge::run(&args),
         Command::ConfinedNames(args) => confined::run_namer(&args),
+        Command::Become(args) => command::become_command(&args),
         Command::Top(args) => top::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Doctor(args) => doctor::run(&args),
@@ -125,5 +129,6 @@ fn run(command: Command) -> Result<(), Failure> {
             dir,
             force,
         } => help::man(&command, dir.as_deref(), force),
-    }
+    };
+    done.map(|()| 0)
 }

@@ -13,9 +13,10 @@ use wcprof_profile::rename_functions;
 use wcprof_record::{Handle, TargetFiles};
 use wcprof_symbols::{
     Cancel, Debuginfod, DebuginfodOptions, Inlines, LocalFiles, ModuleFile, ModuleFiles,
-    ModuleIdentity, ModuleQuery, SymbolOptions, SymbolReport, short_name, symbolize_confined,
-    symbolize_tables, without_clone_suffix,
+    ModuleIdentity, ModuleQuery, Problem, SymbolOptions, SymbolReport, short_name,
+    symbolize_confined, symbolize_tables, without_clone_suffix,
 };
+use wcprof_text::terminal_name;
 use wcprof_trace::model::{Frame, FrameId, SymbolTable, Tables};
 
 use crate::args::SymbolArgs;
@@ -24,7 +25,7 @@ use crate::failure::Failure;
 use crate::progress;
 
 /// The copy of another machine's root that the flags name.
-fn sysroot(args: &SymbolArgs) -> Result<Option<Root>, Failure> {
+pub(crate) fn sysroot(args: &SymbolArgs) -> Result<Option<Root>, Failure> {
     let root = args.sysroot.as_ref().map(|path| {
         Root::new(path)
             .with_context(|| format!("failed to open sysroot `{}`", path.display()))
@@ -34,7 +35,7 @@ fn sysroot(args: &SymbolArgs) -> Result<Option<Root>, Failure> {
 }
 
 /// Files below a root, or of this machine.
-fn files_in(root: Option<&Root>) -> &dyn ModuleFiles {
+pub(crate) fn files_in(root: Option<&Root>) -> &dyn ModuleFiles {
     match root {
         Some(root) => root,
         None => &LocalFiles,
@@ -210,6 +211,19 @@ pub(crate) fn print_cancelled(trace: &Path) {
     message!(
         "wcprof: names are incomplete, as the search for them was ended; `wcprof report {trace}` finds them"
     );
+}
+
+/// Says why names are missing, a line each, the first few only.
+pub(crate) fn print_problems<'p>(problems: impl Iterator<Item = &'p Problem>) {
+    const MOST: usize = 5;
+    let problems: Vec<&Problem> = problems.collect();
+    for problem in problems.iter().take(MOST) {
+        message!("wcprof: {}", terminal_name(&problem.to_string()));
+    }
+    if problems.len() > MOST {
+        let n = problems.len() - MOST;
+        message!("wcprof: and {n} more problems with symbol files");
+    }
 }
 
 /// Whether the user says where files are: then they are read even if the trace holds names.

@@ -8,15 +8,16 @@ use anyhow::Context;
 use wcprof_findings::RuleSet;
 use wcprof_profile::model::{Detail, Profile};
 use wcprof_profile::{LockTimes, ProfileBuilder, RenamedStacks, RowSpan, Rules, SpanRows};
-use wcprof_symbols::{Problem, drop_inline_frames, improve_names};
-use wcprof_text::terminal_name;
+use wcprof_symbols::{drop_inline_frames, improve_names};
 use wcprof_trace::model::{Span, SymbolTable, Tables, Unread};
 use wcprof_trace::{Ending, TraceError, TraceReader};
 use wcprof_types::TimeNs;
 
 use crate::args::{AnalysisArgs, RuleArgs};
+use crate::core_file;
 use crate::failure::{Exit, Failure};
 use crate::names;
+use crate::output::path_of;
 
 /// A trace's tables, and its spans added up.
 #[derive(Debug)]
@@ -28,6 +29,8 @@ pub(crate) struct Opened {
     window: Window,
     /// Not all spans are added up: what is known only at the end of the trace is needed for them.
     is_partial: bool,
+    /// A trace that no path leads to: it is gone when this is closed.
+    unnamed: Option<File>,
 }
 
 /// Start and end of the part of a recording that is wanted; `None` for all of it.
@@ -49,6 +52,7 @@ impl Opened {
             path: path.to_owned(),
             window,
             is_partial,
+            unnamed: None,
         })
     }
 
@@ -208,14 +212,17 @@ pub fn profile_of(
     Ok(opened.profile(&symbols, &rules, false))
 }
 
-/// A saved trace with names and rules.
+/// A saved trace, or the core file of a process, with names and rules.
 pub(crate) fn named(
     path: &Path,
     window: Window,
     AnalysisArgs { rules, symbols }: &AnalysisArgs,
 ) -> Result<(Opened, SymbolTable, Rules), Failure> {
     let rules = state_rules(rules)?;
-    let mut opened = Opened::read(path, window)?;
+    let of_core = core_file::trace_of(path, symbols)?;
+    let in_place = of_core.as_ref().map(path_of);
+    let mut opened = Opened::read(in_place.as_deref().unwrap_or(path), window)?;
+    opened.unnamed = of_core;
     opened.add_up()?;
     if opened.ending != Ending::Clean {
         message!("wcprof: {}", opened.ending);
@@ -230,26 +237,13 @@ pub(crate) fn named(
     };
     if names::lacks_names(&opened.tables, known) {
         let (found, report) = names::of_machine(&opened.tables, known, symbols)?;
-        print_problems(report.problems());
+        names::print_problems(report.problems());
         improve_names(&mut saved, found);
     }
     if symbols.no_inline {
         drop_inline_frames(&mut saved);
     }
     Ok((opened, saved, rules))
-}
-
-/// Says why names are missing, a line each, the first few only.
-pub(crate) fn print_problems<'p>(problems: impl Iterator<Item = &'p Problem>) {
-    const MOST: usize = 5;
-    let problems: Vec<&Problem> = problems.collect();
-    for problem in problems.iter().take(MOST) {
-        message!("wcprof: {}", terminal_name(&problem.to_string()));
-    }
-    if problems.len() > MOST {
-        let n = problems.len() - MOST;
-        message!("wcprof: and {n} more problems with symbol files");
-    }
 }
 
 /// The built-in rules for states and pools, after the user's own.

@@ -109,6 +109,7 @@ fn several_services(flag: &str, all: &[Candidate], chosen: &BTreeSet<Pid>) -> Op
 }
 
 /// Processes to record.
+#[derive(Default)]
 pub(crate) struct Chosen {
     pub(crate) targets: Vec<Arc<Target>>,
     /// On those that were found: services that share a name, and what cannot be recorded.

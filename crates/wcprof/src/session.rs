@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::Context;
 use globset::GlobSet;
@@ -19,6 +19,7 @@ use wcprof_capture::{
 };
 use wcprof_host::Target;
 use wcprof_host::apart;
+use wcprof_host::clock::unix_ns;
 use wcprof_host::sys::keep_capabilities;
 use wcprof_record::{ModuleProblem, Progress, Recorded, Recorder, RecorderOptions};
 use wcprof_text::percent;
@@ -503,8 +504,7 @@ fn header(sampler: &Sampler, options: &SessionOptions) -> Header {
 
 /// The time of day.
 pub(crate) fn since_1970() -> Duration {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.unwrap_or_default()
+    Duration::from_nanos(unix_ns())
 }
 
 /// Names that match an include glob (all, without one) and no exclude glob.
@@ -520,8 +520,7 @@ fn thread_filter(include: &[String], exclude: &[String]) -> Result<Option<KeepTh
 }
 
 /// `wcprof-PID-DATE.wct` in the current folder.
-pub(crate) fn default_trace_path(targets: &[Arc<Target>]) -> PathBuf {
-    let pid = targets.first().map_or(Pid(0), |t| t.pid());
+pub(crate) fn default_trace_path(pid: Pid) -> PathBuf {
     format!("wcprof-{pid}-{}.wct", since_1970().as_secs()).into()
 }
 

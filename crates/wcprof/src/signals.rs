@@ -47,7 +47,8 @@ impl Ending {
         at_signals(&kinds, move |kind| ending.signal(kind))
     }
 
-    fn signal(&self, kind: SignalKind) {
+    /// Ends the recording, and after its end what follows.
+    pub(crate) fn signal(&self, kind: SignalKind) {
         let has_ended = self.recording.swap(true, Ordering::Relaxed);
         // A session that ends sends several SIGHUP, and nobody waits for the end.
         if has_ended && kind != SignalKind::hangup() {

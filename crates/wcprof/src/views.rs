@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::path::Path;
 
 use indexmap::IndexMap;
-use wcprof_findings::{Hotspots, MIN_LIKE, RuleSet, hotspots, to_do};
+use wcprof_findings::{Basis, Hotspots, MIN_LIKE, RuleSet, hotspots, to_do};
 use wcprof_profile::model::{Profile, Row};
 use wcprof_profile::{
     Categories, Cores, GroupBy, Rules, Trees, View, cores, counted_by_class, cpu_by_category,
@@ -52,17 +52,21 @@ pub(crate) fn answers_of(
     }
 }
 
-/// What hotspot rules find in such a profile.
+/// What hotspot rules find in such a profile. Of one moment they say nothing of time.
 pub(crate) fn found(
     profile: &Profile,
     hotspot_rules: &RuleSet,
     categories: &Categories,
 ) -> Hotspots {
-    hotspots(
-        profile,
-        hotspot_rules,
-        &fleets(profile, categories, MIN_LIKE),
-    )
+    let fleets = fleets(profile, categories, MIN_LIKE);
+    let mut found = hotspots(profile, hotspot_rules, &fleets);
+    if profile.header.n_snapshots > 0 {
+        found
+            .findings
+            .retain(|one| matches!(one.basis, Basis::Limit(_)));
+        found.undecided.clear();
+    }
+    found
 }
 
 /// The first screen.

@@ -1,5 +1,6 @@
 //! Processes that another thread found while a recording runs, on their way to the sampler, and how others came.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use wcprof_host::Target;
@@ -28,18 +29,38 @@ impl Entry {
 
 /// Where they wait. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Arrivals(Arc<Mutex<Vec<Arc<Target>>>>);
+pub struct Arrivals {
+    waiting: Arc<Mutex<Vec<Arc<Target>>>>,
+    /// Sampling goes on without a process: one is still to come.
+    is_expecting: Arc<AtomicBool>,
+}
 
 impl Arrivals {
+    /// Of a process that is still to come, for which sampling waits.
+    pub fn expecting() -> Self {
+        let arrivals = Self::default();
+        arrivals.is_expecting.store(true, Ordering::Relaxed);
+        arrivals
+    }
+
+    /// No other process will come for which sampling had to wait.
+    pub fn no_more(&self) {
+        self.is_expecting.store(false, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_expecting(&self) -> bool {
+        self.is_expecting.load(Ordering::Relaxed)
+    }
+
     /// Hands over a process that is to be recorded, too.
     pub fn push(&self, target: Arc<Target>) {
-        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.push(target);
     }
 
     /// Those that wait. Sampling does not wait for the lock: what is not there now is there at the next call.
     pub(super) fn take(&self) -> Vec<Arc<Target>> {
-        let waiting = self.0.try_lock();
+        let waiting = self.waiting.try_lock();
         waiting.map_or_else(|_| Vec::new(), |mut waiting| std::mem::take(&mut *waiting))
     }
 }

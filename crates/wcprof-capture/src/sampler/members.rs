@@ -32,8 +32,13 @@ impl Sampler {
         // What runs another program now.
         self.admit_opened();
         let is_behind = self.targets.opener.as_ref().is_some_and(Opener::is_behind);
+        let is_expecting = self
+            .targets
+            .arrivals
+            .as_ref()
+            .is_some_and(Arrivals::is_expecting);
         match (self.targets.n_alive(), self.targets.last_end) {
-            (0, _) if is_behind => Ok(()),
+            (0, _) if is_behind || is_expecting => Ok(()),
             (0, Some(TargetEnd::Exec)) => Err(SamplingEnd::TargetExec),
             (0, _) => Err(SamplingEnd::TargetExited),
             _ => Ok(()),

@@ -173,6 +173,14 @@ impl Sampler {
         }
         let mut notes = Vec::new();
         let others_join = options.children || options.arrivals.is_some();
+        if targets.is_empty()
+            && !options
+                .arrivals
+                .as_ref()
+                .is_some_and(Arrivals::is_expecting)
+        {
+            return Err(StartError::NoTarget);
+        }
         let files = FileBudget::new(targets, others_join, &mut notes)?;
         members.room.module_files = files.modules;
         members.room.max_alive = (targets.len() + files.joining).min(MAX_TARGETS);
@@ -255,9 +263,6 @@ impl FileBudget {
         others_join: bool,
         notes: &mut Vec<String>,
     ) -> Result<Self, StartError> {
-        if targets.is_empty() {
-            return Err(StartError::NoTarget);
-        }
         let limit = raise_open_files();
         let (n_modules, most) = module_files(targets);
         // Of each process itself, its root and an iterator.

@@ -282,7 +282,7 @@ fn limit_and_symptom() {
         "/machine.slice/vm1/vcpu0: 0.20 CPUs (20.0 ms of each 100 ms), 7.50 s of throttled time";
     assert!(text.contains(said) && text.contains("made anew"), "{text}");
     // So it may have been the cause.
-    let unknown = "CPU-starved: the limits of these threads changed during the recording";
+    let unknown = "Threads wait for a CPU, and their limits changed during the recording";
     assert!(text.contains(unknown), "{text}");
     // Few throttled periods do not explain much waiting, nor do many that were short.
     let short = Cgroup {
@@ -294,7 +294,7 @@ fn limit_and_symptom() {
         with_cpu(&mut p, cpu(20, 0, 0));
         let title = delay(&p).title;
         assert!(
-            title.starts_with("CPU-starved: threads wait for a CPU while other processes"),
+            title.starts_with("Threads wait for a CPU while other processes"),
             "{title}"
         );
     }
@@ -310,10 +310,7 @@ fn readings_around() {
     for (change, cause) in [
         (change, "CPU-starved by the quota of a control group"),
         // A quarter of its throttled time is less than half of the waiting.
-        (
-            longer,
-            "CPU-starved: threads wait for a CPU while other processes",
-        ),
+        (longer, "Threads wait for a CPU while other processes"),
     ] {
         let mut p = profile(200, 800);
         with_cpu(&mut p, cpu(20, 0, 0));
@@ -373,19 +370,19 @@ fn causes() {
             set("0-1"),
         ),
         (
-            "CPU-starved: threads wait for a CPU while the recorded processes use 0.80 of 2 cores",
+            "Threads wait for a CPU while the recorded processes use 0.80 of 2 cores",
             high,
             cpu(15, 4, 1),
             set("0-1"),
         ),
         (
-            "CPU-starved: threads wait for a CPU while other processes use 1.10 of 2 cores (fio 1.10)",
+            "Threads wait for a CPU while other processes use 1.10 of 2 cores (fio 1.10)",
             high,
             cpu(19, 1, 0),
             others.clone(),
         ),
         (
-            "CPU-starved by the hypervisor: it took 40.0 % of the CPUs' time",
+            "CPU-starved by the hypervisor (it took 40.0 % of the CPUs' time)",
             high,
             cpu(12, 0, 8),
             set("0-1"),
@@ -540,7 +537,7 @@ fn changed_limits() {
         let (title, text) = told(first, last);
         assert_eq!(
             title,
-            "CPU-starved: the limits of these threads changed during the recording"
+            "Threads wait for a CPU, and their limits changed during the recording"
         );
         for said in said {
             assert!(text.contains(said), "{said}: {text}");
@@ -592,14 +589,14 @@ fn changed_limits() {
     });
     let (title, _) = told(inside(&[("/a", Cgroup::default())]), other);
     assert!(
-        title.starts_with("CPU-starved: threads wait for a CPU while other processes"),
+        title.starts_with("Threads wait for a CPU while other processes"),
         "{title}"
     );
     // A move between groups without limits is none of these, and a steady quota above says why they waited.
     let moved = |path| inside(&[(path, Cgroup::default())]);
     let (title, _) = told(moved("/a"), moved("/b"));
     assert!(
-        title.starts_with("CPU-starved: threads wait for a CPU while other processes"),
+        title.starts_with("Threads wait for a CPU while other processes"),
         "{title}"
     );
     let below = |path, group| {
@@ -630,7 +627,7 @@ fn ring_without_counts() {
         (short, "were counted in 3.33 s of 10.0 s"),
     ] {
         let finding = delay(&profile);
-        assert_eq!(finding.title, "CPU-starved: threads wait for a CPU");
+        assert_eq!(finding.title, "Threads wait for a CPU");
         assert!(
             finding.explanation.contains(said),
             "{}",
@@ -644,7 +641,7 @@ fn ring_without_counts() {
 #[test]
 fn unknown_cause() {
     let finding = delay(&profile(200, 800));
-    assert_eq!(finding.title, "CPU-starved: threads wait for a CPU");
+    assert_eq!(finding.title, "Threads wait for a CPU");
     assert!(
         finding
             .explanation

@@ -153,6 +153,7 @@ fn what_to_do() {
             value: "secure".to_owned(),
             origin: "ceph.conf".to_owned(),
         }],
+        n_threads: None,
     });
     setting.action = "change it".to_owned();
     findings.push(setting);
@@ -245,8 +246,8 @@ fn causes_before_symptoms() {
     let both = [malloc.clone(), like(7, "osd.1"), starved(7), starved(100)];
     let ToDoList { cpu_wait, items } = to_do(&profile, &both, &[]);
     assert_eq!(items.len(), 1, "{items:?}");
-    let cpu_wait = cpu_wait.unwrap_or_default();
-    assert!(cpu_wait.contains(": Others use the CPUs: "), "{cpu_wait}");
+    let why = cpu_wait.unwrap().why;
+    assert!(why.contains(": Others use the CPUs: "), "{why}");
     let start = "ceph-osd and osd.1: Memory comes from libc's malloc";
     assert!(items[0].why.starts_with(start), "{items:?}");
     let three = [malloc.clone(), like(7, "osd.1"), like(8, "osd.2")];

@@ -2,7 +2,8 @@
 
 use wcprof_profile::GroupBy;
 use wcprof_profile::model::{
-    Holder, LockKind, LockRow, Pool, Profile, ProfileStackId, State, UnknownHolder,
+    Deadlock, DeadlockedThread, Holder, LockKind, LockRow, Pool, Profile, ProfileStackId, State,
+    UnknownHolder,
 };
 use wcprof_types::{Avma, FdKind, FdTarget, Pid, StackEnd, Tid};
 
@@ -252,4 +253,36 @@ fn file() {
         evidence.lines[0].percent,
         findings[0].evidence[1].lines[0].percent
     );
+}
+
+/// Check that threads which wait for each other's locks are one finding, the first thing to do, and stand above the sites; and that
+/// without a circle there is none.
+#[test]
+fn deadlock() {
+    let mut profile = contended();
+    let found = |profile: &Profile| hotspots(profile, &RuleSet::builtin().unwrap(), &[]).findings;
+    assert!(
+        found(&profile)
+            .iter()
+            .all(|finding| finding.rule != "deadlock")
+    );
+    let waits = |thread: usize, address| DeadlockedThread {
+        thread,
+        address: Avma(address),
+        kind: LockKind::Mutex,
+        stack: Some(ProfileStackId(thread as u32)),
+        seen_ns: 2_000_000_000,
+    };
+    profile.locks.deadlocks = vec![Deadlock {
+        threads: vec![waits(0, 0x1000), waits(1, 0x2000)],
+    }];
+    let findings = found(&profile);
+    let items = to_do(&profile, &findings, &[]).items;
+    let why = "Deadlock: 2 threads wait for each other's locks: tp_osd_tp (tid 101) waits for the mutex at 0x1000 in PG::lock()";
+    assert!(items[0].why.starts_with(why), "{items:?}");
+    assert_eq!(items[0].gain.text(), "2.00 threads");
+    let rules = RuleSet::builtin().unwrap();
+    let text = render_locks(&lock_report(&profile, &rules, None), 10, 120);
+    let first = "DEADLOCK in ceph-osd (pid 100): 2 threads wait for each other's locks\n  tp_osd_tp (tid 101) waits for the mutex at 0x1000, which tp_osd_tp (tid 102) holds\n    in __lll_lock_wait < ";
+    assert!(text.starts_with(first), "{text}");
 }

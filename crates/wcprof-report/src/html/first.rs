@@ -44,6 +44,8 @@ pub struct FirstScreen {
 /// A thing to do.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 struct Item {
+    /// What stands above it.
+    heading: Option<&'static str>,
     gain: String,
     why: String,
     action: String,
@@ -80,7 +82,9 @@ impl FirstScreen {
             place: site.place.clone(),
             holder: site.holder.clone().unwrap_or_default(),
         });
-        let to_do = answers.to_do.items.iter().take(MAX_TO_DO).map(|item| Item {
+        let to_do = answers.to_do.items.iter().zip(answers.to_do_headings());
+        let to_do = to_do.take(MAX_TO_DO).map(|(item, heading)| Item {
+            heading,
             gain: item.gain.text(),
             why: item.why.clone(),
             action: item.action.clone(),
@@ -90,14 +94,14 @@ impl FirstScreen {
             let columns = COLUMNS.map(|(_, of)| rounded(at_a_time(profile, pool.total(of))));
             (pool.name.to_owned(), pool.n_threads, columns.to_vec())
         });
-        let cpu_wait = answers.cpu_wait_text();
+        let in_terminal = answers.cpu_wait_text("->");
         let head = screen.head_texts().into_iter().skip(1);
         Self {
             text: screen.text(),
             head: head
-                .filter(|line| Some(line) != cpu_wait.as_ref())
+                .filter(|line| Some(line) != in_terminal.as_ref())
                 .collect(),
-            cpu_wait,
+            cpu_wait: answers.cpu_wait_text("\u{2192}"),
             to_do: to_do.collect(),
             more_to_do: answers.more_to_do(MAX_TO_DO),
             kinds: kinds.collect(),

@@ -5,7 +5,7 @@ use crate::support;
 use std::path::PathBuf;
 
 use support::{MS, Maker, kernel, syscall, syscall_op};
-use wcprof_findings::{ExpectedGain, ToDo, ToDoList};
+use wcprof_findings::{ExpectedGain, Remedy, ToDo, ToDoList};
 use wcprof_profile::model::Profile;
 use wcprof_profile::{
     Direction, GroupBy, Rules, ThreadFilter, Trees, View, cpu_by_category, globs,
@@ -350,6 +350,11 @@ fn headline() {
 fn answers(profile: &Profile) -> Answers {
     let categories = Rules::builtin().unwrap().categories().unwrap();
     let item = |n: usize| ToDo {
+        remedy: if n < 4 {
+            Remedy::Setting
+        } else {
+            Remedy::Rework
+        },
         gain: ExpectedGain {
             threads: 0.5 / n as f64,
             is_cpu: n.is_multiple_of(2),
@@ -361,7 +366,10 @@ fn answers(profile: &Profile) -> Answers {
     Answers {
         categories: cpu_by_category(profile, &categories),
         to_do: ToDoList {
-            cpu_wait: Some("CPU-starved: other processes use 1.20 of 2 cores".to_owned()),
+            cpu_wait: Some(ToDo {
+                why: "Threads wait for a CPU while other processes use 1.20 of 2 cores".to_owned(),
+                ..item(5)
+            }),
             items: (1..9).map(item).collect(),
         },
         n_undecided: 2,

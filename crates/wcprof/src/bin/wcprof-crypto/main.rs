@@ -53,7 +53,7 @@ enum Command {
 fn main() -> ExitCode {
     let command = Cli::parse().command;
     let may_hang = matches!(command, Command::Crypto(_));
-    exit_code(may_hang, || run(&command))
+    exit_code(may_hang, || run(&command).map(|()| 0))
 }
 
 fn run(command: &Command) -> Result<(), Failure> {

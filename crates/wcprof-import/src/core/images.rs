@@ -1,0 +1,301 @@
+//! Mapped files of a core to loaded images: their build-ids by memory, their code by the files that have these build-ids.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use wcprof_symbols::elf::Source;
+use wcprof_symbols::{ModuleFile, ModuleFiles, ModuleIdentity};
+use wcprof_trace::model::{Frame, Module, ModuleId, ProcessId};
+use wcprof_types::{
+    Avma, BuildId, FileOffset, LoadBias, Mapping, RelativeAddress, StackEnd, Svma, undeleted,
+};
+use wcprof_unwind::{ModuleCode, TextMemory, Unwinder};
+
+use super::elf::build_id;
+use super::memory::CoreMemory;
+use crate::builder::{Builder, cut};
+use crate::error::Result;
+
+pub(super) const VDSO: &str = "[vdso]";
+/// Bytes of call frame information in memory, of all images.
+const MAX_CODE_BYTES: usize = 128 << 20;
+
+/// A file as it is loaded: its mappings one behind the other.
+#[derive(Debug)]
+pub(super) struct Image {
+    /// The first is that of its beginning.
+    maps: Vec<Mapping>,
+    build_id: Option<BuildId>,
+    code: Option<(LoadBias, Arc<ModuleCode>, Arc<Source>)>,
+    /// Once an address in it was met.
+    module: Option<ModuleId>,
+}
+
+impl Image {
+    fn start(&self) -> Avma {
+        self.maps[0].start
+    }
+
+    fn end(&self) -> Avma {
+        self.maps.last().map_or(Avma(0), |map| map.end)
+    }
+
+    fn path(&self) -> &str {
+        undeleted(&self.maps[0].path)
+    }
+
+    /// Load bias, and the base that relative addresses count from. Without the file, addresses are taken to be offsets in it.
+    fn bias(&self) -> (LoadBias, Svma) {
+        let start = &self.maps[0];
+        let as_offset = LoadBias(start.start.0.wrapping_sub(start.offset.0));
+        self.code
+            .as_ref()
+            .map_or((as_offset, Svma(0)), |(bias, code, _)| (*bias, code.base()))
+    }
+}
+
+/// Call frame information of a file, and the file.
+type ImageCode = (Arc<ModuleCode>, Arc<Source>);
+
+/// The images of a process, by address.
+#[derive(Debug, Default)]
+pub(super) struct Images {
+    all: Vec<Image>,
+    /// Files with the build-ids that are in memory, but not on this machine.
+    pub(super) missing: Vec<String>,
+    /// Files whose build-id is not in the core, so that none can be compared with it.
+    pub(super) unidentified: Vec<String>,
+}
+
+impl Images {
+    /// Those of mapped files, in the order of their addresses. Mappings of one file belong together where no other one is between
+    /// them and their places in the file grow.
+    pub(super) fn new(files: Vec<Mapping>) -> Self {
+        let mut all: Vec<Image> = Vec::new();
+        for map in files {
+            match all.last_mut() {
+                Some(image)
+                    if image.maps.last().is_some_and(|before| {
+                        before.path == map.path && before.offset < map.offset
+                    }) =>
+                {
+                    image.maps.push(map);
+                }
+                _ => all.push(Image {
+                    maps: vec![map],
+                    build_id: None,
+                    code: None,
+                    module: None,
+                }),
+            }
+        }
+        Self {
+            all,
+            ..Self::default()
+        }
+    }
+
+    /// The addresses where images begin.
+    pub(super) fn starts(&self) -> impl Iterator<Item = u64> {
+        let begins = self.all.iter().filter(|image| image.maps[0].offset.0 == 0);
+        begins.map(|image| image.start().0)
+    }
+
+    /// Finds the files of those that have code.
+    pub(super) fn find(
+        &mut self,
+        memory: &CoreMemory,
+        is_code: impl Fn(&Mapping) -> bool,
+        files: &dyn ModuleFiles,
+    ) {
+        let mut known: HashMap<(String, BuildId), Option<ImageCode>> = HashMap::new();
+        let mut room = MAX_CODE_BYTES;
+        for image in &mut self.all {
+            if !image.maps.iter().any(&is_code) {
+                continue;
+            }
+            let path = image.path().to_owned();
+            image.build_id = build_id(memory.from(image.start().0));
+            let Some(build_id) = &image.build_id else {
+                self.unidentified.push(path);
+                continue;
+            };
+            let key = (path, build_id.clone());
+            let found = known.entry(key).or_insert_with_key(|(path, build_id)| {
+                let found = open(files, path, build_id, room);
+                room -= found.as_ref().map_or(0, |(code, _)| code.heap_bytes());
+                found.map(|(code, source)| (Arc::new(code), Arc::new(source)))
+            });
+            let code = found.as_ref().and_then(|(code, source)| {
+                let bias = image.maps.iter().find_map(|map| code.load_bias(map))?;
+                Some((bias, Arc::clone(code), Arc::clone(source)))
+            });
+            if code.is_none() {
+                self.missing.push(image.path().to_owned());
+            }
+            image.code = code;
+        }
+    }
+
+    /// Adds the vdso, whose image is in the core.
+    pub(super) fn add_vdso(&mut self, start: u64, bytes: &[u8]) {
+        let Ok(code) = ModuleCode::parse(bytes) else {
+            return;
+        };
+        let map = Mapping {
+            start: Avma(start),
+            end: Avma(start.saturating_add(bytes.len() as u64)),
+            readable: true,
+            mutable: false,
+            executable: true,
+            offset: FileOffset(0),
+            device: (0, 0),
+            inode: 0,
+            path: VDSO.to_owned(),
+        };
+        let bias = code.load_bias(&map).unwrap_or(LoadBias(start));
+        let at = self.all.partition_point(|image| image.start() < map.start);
+        let image = Image {
+            build_id: code.build_id().cloned(),
+            code: Some((
+                bias,
+                Arc::new(code),
+                Arc::new(Source::Bytes(bytes.to_vec())),
+            )),
+            maps: vec![map],
+            module: None,
+        };
+        self.all.insert(at, image);
+    }
+
+    /// An unwinder that knows them.
+    pub(super) fn unwinder(&self) -> Unwinder {
+        let mut unwinder = Unwinder::default();
+        for image in &self.all {
+            let code = image.code.as_ref();
+            let bias = code.map_or(LoadBias(0), |(bias, ..)| *bias);
+            let code = code.map(|(_, code, _)| Arc::clone(code));
+            let code = code.ok_or(StackEnd::ModuleUnreadable);
+            unwinder.add_module(image.start(), image.end(), bias, code);
+        }
+        unwinder
+    }
+
+    /// The frame of a lookup address.
+    ///
+    /// # Errors
+    /// When there are more modules than a trace holds.
+    pub(super) fn frame(
+        &mut self,
+        address: Avma,
+        process: ProcessId,
+        builder: &mut Builder,
+    ) -> Result<Frame> {
+        let at = self.all.partition_point(|image| image.start() <= address);
+        let image = at.checked_sub(1).and_then(|at| self.all.get_mut(at));
+        let Some(image) = image.filter(|image| address < image.end()) else {
+            return Ok(Frame::Unmapped(address));
+        };
+        let (bias, base) = image.bias();
+        let module = match image.module {
+            Some(module) => module,
+            None => {
+                let module = builder.module(Module {
+                    process,
+                    path: cut(image.path()).to_owned(),
+                    build_id: image.build_id.clone(),
+                    start: image.start(),
+                    end: image.end(),
+                    offset: image.maps[0].offset,
+                    bias,
+                    base,
+                    deleted: image.maps[0].path.ends_with(" (deleted)"),
+                })?;
+                *image.module.insert(module)
+            }
+        };
+        let svma = bias.to_svma(address);
+        let relative = |svma: Svma| RelativeAddress(svma.0.wrapping_sub(base.0));
+        let function = image
+            .code
+            .as_ref()
+            .and_then(|(_, code, _)| code.fde_start(svma));
+        Ok(Frame::Native {
+            module,
+            address: relative(svma),
+            function: function.map(relative),
+        })
+    }
+}
+
+/// Code bytes: a core has none of files, as they are there.
+impl TextMemory for &Images {
+    fn read_text(&mut self, address: Avma, bytes: &mut [u8]) -> bool {
+        let at = self.all.partition_point(|image| image.start() <= address);
+        let image = at.checked_sub(1).and_then(|at| self.all.get(at));
+        let code = image
+            .filter(|image| address < image.end())
+            .and_then(|image| image.code.as_ref());
+        let Some((bias, code, source)) = code else {
+            return false;
+        };
+        let offset = code.file_offset(bias.to_svma(address));
+        offset
+            .is_some_and(|FileOffset(at)| source.read_into(format_args!("code"), at, bytes).is_ok())
+    }
+}
+
+/// Opens the file of an image, and checks that it is the one that was loaded.
+fn open(
+    files: &dyn ModuleFiles,
+    path: &str,
+    build_id: &BuildId,
+    room: usize,
+) -> Option<(ModuleCode, Source)> {
+    let identity = ModuleIdentity {
+        path: path.to_owned(),
+        build_id: Some(build_id.clone()),
+        pid: None,
+        start: None,
+    };
+    let ModuleFile::File(file) = files.open(&identity).ok()? else {
+        return None;
+    };
+    let code = ModuleCode::read(file.clone(), room).ok()?;
+    let is_loaded = code.build_id() == Some(build_id);
+    is_loaded.then_some((code, Source::from_file(file).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that mappings of a file are one image, and two images of a file are two.
+    #[test]
+    fn grouped() {
+        let map = |start: u64, offset: u64, path: &str| Mapping {
+            start: Avma(start),
+            end: Avma(start + 0x1000),
+            readable: true,
+            mutable: false,
+            executable: false,
+            offset: FileOffset(offset),
+            device: (0, 0),
+            inode: 0,
+            path: path.to_owned(),
+        };
+        let images = Images::new(vec![
+            map(0x1000, 0, "/a"),
+            map(0x2000, 0x1000, "/a"),
+            map(0x5000, 0x2000, "/a"),
+            map(0x6000, 0, "/a"),
+            map(0x8000, 0, "/b"),
+        ]);
+        let seen: Vec<_> = images
+            .all
+            .iter()
+            .map(|i| (i.start().0, i.end().0))
+            .collect();
+        assert_eq!(seen, [(0x1000, 0x6000), (0x6000, 0x7000), (0x8000, 0x9000)]);
+    }
+}

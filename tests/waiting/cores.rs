@@ -1,0 +1,245 @@
+//! Core files that the kernel wrote of programs with known stacks and known holders of locks, and deadlocks of live ones.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use wcprof_testkit::{
+    Attach, Engine, RemoteProcess, Variant, fixture, printed, skip, text, wcprof,
+};
+
+/// The file that a pattern without a path makes in the folder of the process; `None` where the host has another pattern.
+fn core_name(pid: i32) -> Option<String> {
+    let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").ok()?;
+    let with_pid = fs::read_to_string("/proc/sys/kernel/core_uses_pid").ok()?;
+    let is_plain = pattern
+        .trim()
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric());
+    let suffix = if with_pid.trim() == "0" {
+        String::new()
+    } else {
+        format!(".{pid}")
+    };
+    is_plain.then(|| format!("{}{suffix}", pattern.trim()))
+}
+
+/// Starts a program that may dump core into its folder.
+fn start(folder: &Path) -> RemoteProcess {
+    let program = fixture("deadlock.c", Variant::NoFramePointers);
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "ulimit -c unlimited && exec \"$0\""])
+        .arg(program);
+    RemoteProcess::start_command(command.current_dir(folder))
+}
+
+/// A core in a folder, and the tids of its threads by name.
+type Dumped = (TempDir, PathBuf, Vec<(String, u64)>);
+
+/// The core of the fixture.
+fn core(test: &str) -> Option<Dumped> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut target = start(folder.path());
+    let pid = target.pid();
+    let Some(name) = core_name(pid) else {
+        skip(
+            test,
+            "core_pattern of this host writes no file into the folder of the process",
+        );
+        return None;
+    };
+    kill(Pid::from_raw(pid), Signal::SIGABRT).expect("the fixture is there");
+    target.close();
+    let path = folder.path().join(name);
+    if !path.exists() {
+        skip(test, "the kernel wrote no core");
+        return None;
+    }
+    let tids = target.keys.iter().map(|(name, tid)| (name.clone(), *tid));
+    let tids = tids.collect();
+    Some((folder, path, tids))
+}
+
+fn json(trace: &Path, args: &[&str]) -> Value {
+    serde_json::from_str(&printed("report", trace, args)).expect("JSON")
+}
+
+/// Who holds what in a core, and the circle, packed or not.
+#[test]
+fn holders() {
+    let Some((_folder, path, tids)) = core("holders in a core") else {
+        return;
+    };
+    let tid = |name: &str| {
+        tids.iter()
+            .find(|(known, _)| known == name)
+            .expect("a thread")
+            .1
+    };
+    for packer in [
+        None,
+        Some(["zstd", "zst"]),
+        Some(["xz", "xz"]),
+        Some(["lz4", "lz4"]),
+    ] {
+        let mut path = path.clone();
+        if let Some([packer, extension]) = packer {
+            let packed = path.with_extension(extension);
+            let out = fs::File::create(&packed).expect("a file");
+            let status = Command::new(packer)
+                .args(["-q", "-c"])
+                .arg(&path)
+                .stdout(out)
+                .status();
+            if !status.is_ok_and(|status| status.success()) {
+                skip("a packed core", &format!("{packer} is not here"));
+                continue;
+            }
+            path = packed;
+        }
+        let report = json(&path, &["--locks", "--json"]);
+        let sites = report["sites"].as_array().expect("a list");
+        let held = |function: &str| {
+            let site = sites.iter().find(|site| {
+                site["function"]
+                    .as_str()
+                    .is_some_and(|f| f.contains(function))
+            });
+            let site = site.unwrap_or_else(|| panic!("{function}: {report:#}"));
+            site["held_by"][0]["tids"][0].as_u64()
+        };
+        assert_eq!(held("wants_recursive"), Some(tid("holder")));
+        assert_eq!(held("wants_read"), Some(tid("holder")));
+        let deadlocks = report["deadlocks"].as_array().expect("a list");
+        let mut circles: Vec<Vec<u64>> = deadlocks
+            .iter()
+            .map(|deadlock| {
+                let threads = deadlock["threads"].as_array().expect("a list");
+                threads
+                    .iter()
+                    .map(|one| one["tid"].as_u64().expect("a tid"))
+                    .collect()
+            })
+            .collect();
+        circles.sort_by_key(Vec::len);
+        let expected = [
+            vec![tid("own")],
+            vec![tid("circle0"), tid("circle1"), tid("circle2")],
+        ];
+        // A circle begins with its first thread, which may be any of them.
+        let rotated = |circle: &[u64]| {
+            let first = circle
+                .iter()
+                .position(|tid| Some(tid) == circle.iter().min())
+                .unwrap_or(0);
+            [&circle[first..], &circle[..first]].concat()
+        };
+        let sorted = |circles: &[Vec<u64>]| circles.iter().map(|c| rotated(c)).collect::<Vec<_>>();
+        assert_eq!(sorted(&circles), sorted(&expected));
+    }
+}
+
+/// The stacks of a core are those of gdb: the functions of the fixture, in its order.
+#[test]
+fn stacks() {
+    let Some((_folder, path, _)) = core("stacks of a core") else {
+        return;
+    };
+    let folded = printed(
+        "report",
+        &path,
+        &["--format", "folded", "--by", "thread", "--idle", "show"],
+    );
+    for functions in [
+        "circle;take_next;",
+        "wants_read;",
+        "wants_recursive;",
+        "wants_own;",
+        "holder;",
+    ] {
+        let found = folded
+            .lines()
+            .any(|line| line.contains(&format!(";{functions}")) && line.contains("start_thread"));
+        assert!(found, "{functions} in {folded}");
+    }
+    // Threads are named by what they begin with.
+    for name in ["circle", "holder", "wants_own", "main"] {
+        let start = format!("{name}/");
+        assert!(
+            folded.lines().any(|line| line.starts_with(&start)),
+            "{name} in {folded}"
+        );
+    }
+    let screen = wcprof()
+        .arg("report")
+        .arg(&path)
+        .output()
+        .expect("wcprof starts");
+    let shown = text(&screen.stdout);
+    assert!(
+        shown.contains("Deadlock: 3 threads wait for each other's locks"),
+        "{shown}"
+    );
+    assert!(shown.contains("ended by signal 6"), "{shown}");
+}
+
+/// A core that was cut, and one with only anonymous memory, give what they have.
+#[test]
+fn cut() {
+    let Some((folder, path, _)) = core("a core that was cut") else {
+        return;
+    };
+    let bytes = fs::read(&path).expect("the core");
+    let cut = folder.path().join("cut");
+    for part in [1, 4, 10] {
+        fs::write(&cut, &bytes[..bytes.len() * part / 16]).expect("a file");
+        let output = wcprof()
+            .arg("report")
+            .arg(&cut)
+            .output()
+            .expect("wcprof starts");
+        let said = [text(&output.stdout), text(&output.stderr)].concat();
+        let code = output.status.code();
+        assert!(
+            code == Some(0) || (code == Some(5) && said.contains("core file")),
+            "{code:?}: {said}"
+        );
+        if code == Some(0) {
+            assert!(said.contains("core file was cut"), "{said}");
+        }
+    }
+}
+
+/// A circle of a live process is found by each engine, threads that take locks in one order are none.
+pub(crate) fn live(engine: Engine) {
+    let target = RemoteProcess::start(&fixture("deadlock.c", Variant::NoFramePointers));
+    let recording = Attach::new(engine, target.pid()).seconds(4.0).run();
+    let report = recording.report(&["--locks", "--json"]);
+    let report: Value = serde_json::from_str(&report).expect("JSON");
+    let lengths: Vec<usize> = report["deadlocks"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|d| d["threads"].as_array().map(Vec::len))
+        .collect();
+    assert!(
+        lengths.contains(&3) && lengths.contains(&1) && lengths.len() == 2,
+        "{report:#}"
+    );
+    let program = fixture("deadlock.c", Variant::NoFramePointers);
+    let ordered = RemoteProcess::start_command(Command::new(program).arg("ordered"));
+    let recording = Attach::new(engine, ordered.pid()).seconds(6.0).run();
+    let report = recording.report(&["--locks", "--json"]);
+    let report: Value = serde_json::from_str(&report).expect("JSON");
+    assert_eq!(
+        report["deadlocks"].as_array().map(Vec::len),
+        Some(0),
+        "{report:#}"
+    );
+}
