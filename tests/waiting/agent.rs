@@ -281,6 +281,88 @@ fn state_folder() {
     assert_eq!(first.end_by(Signal::SIGTERM), Some(0));
 }
 
+/// Check that SIGTERM ends an agent whose store answers nobody, amid a storm of SIGHUP.
+#[test]
+fn hangups() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let program = folder.path().join("hangups");
+    copy_program(
+        &fixture("split_sleep.c", Variant::NoFramePointers),
+        &program,
+    );
+    let target = RemoteProcess::start(&program);
+    let store = TestStore::start(|| Reply::Hang);
+    let agent = start(Engine::ProcfsOnly, &store, folder.path(), "hangups");
+    // It is asked, and does not answer.
+    store.next();
+    for _ in 0..100 {
+        agent.signal(Signal::SIGHUP);
+    }
+    assert_eq!(agent.end_by(Signal::SIGTERM), Some(0));
+    // What the store may have does not wait any more.
+    let again = TestStore::start(|| Reply::AsReal);
+    let agent = start(Engine::ProcfsOnly, &again, folder.path(), "hangups");
+    agent.line("an earlier agent ended while it sent 1 requests");
+    assert_eq!(agent.end_by(Signal::SIGTERM), Some(0));
+    drop(target);
+}
+
+/// Open files of a process.
+fn n_descriptors(pid: i32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
+}
+
+/// Check that a process which is started anew as often as that goes leaves no descriptors in the agent, and that the other one has a
+/// profile of each interval.
+#[test]
+fn restarts() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let name = "restarts-often";
+    let program = folder.path().join(name);
+    copy_program(
+        &fixture("split_sleep.c", Variant::NoFramePointers),
+        &program,
+    );
+    let other = RemoteProcess::start(&program);
+    let store = TestStore::start(|| Reply::AsReal);
+    let agent = start(Engine::ProcfsOnly, &store, folder.path(), name);
+    agent.line("recording 1 processes");
+    let mut all = Vec::new();
+    let mut n_whole = 0;
+    until(&store, &mut all, |got| {
+        n_whole += i64::from(got.is_whole());
+        n_whole == 2
+    });
+    let before = n_descriptors(agent.worker());
+    let short = std::thread::spawn(move || {
+        for _ in 0..500 {
+            let mut child = Command::new(&program);
+            let child = child.stdin(Stdio::piped()).stdout(Stdio::null());
+            let mut child = child.spawn().expect("it starts");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            drop(child.stdin.take());
+            child.wait().expect("it ends");
+        }
+    });
+    while !short.is_finished() {
+        until(&store, &mut all, |_| true);
+    }
+    short.join().expect("no panic");
+    let mut n_alone = 0;
+    until(&store, &mut all, |got| {
+        n_alone += i64::from(got.is_whole() && got.sum() > 20 * INTERVAL);
+        n_alone == 3
+    });
+    wcprof_testkit::wait_until("descriptors of processes that ended are closed", || {
+        (n_descriptors(agent.worker()) <= before + 8).then_some(())
+    });
+    assert_eq!(agent.end_by(Signal::SIGTERM), Some(0));
+    // Those that restart have little time.
+    all.retain(|got| got.sum() > 15 * INTERVAL);
+    assert_gapless(&mut all, name);
+    drop(other);
+}
+
 /// A process whose thread waits on a stack in userfaultfd memory: nobody who reads it gets an answer.
 pub(crate) fn one_is_silent(engine: Engine) {
     if !has_capability() {

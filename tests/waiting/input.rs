@@ -6,6 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tempfile::TempDir;
 use wcprof_trace::model::Trace;
 use wcprof_trace::{Ending, TraceReader};
@@ -13,8 +15,8 @@ use wcprof_trace::{Ending, TraceReader};
 use crate::said::Said;
 use wcprof_testkit::{
     Attach, Engine, Recording, RemoteProcess, Variant, assert_fails, build_tiny32, copy_program,
-    fixture, has_capability, kill_worker, output_folder, read_trace, skip, text, wait_for_trace,
-    wait_until, wcprof, worker,
+    fixture, has_capability, interrupt, kill_worker, output_folder, read_trace, skip, text,
+    wait_for_trace, wait_until, wcprof, worker,
 };
 
 const FAILURE: i32 = 1;
@@ -273,6 +275,29 @@ fn front_killed() {
     });
     let (_, ending) = read_trace(&folder.path().join("test.wct"));
     assert_eq!(ending, Ending::Clean);
+}
+
+/// Check that the third Ctrl-C ends a wcprof whose process that does the work is stopped, and that what it wrote is there.
+#[test]
+fn stopped_child() {
+    let target = RemoteProcess::start(&fixture("eintr.c", Variant::NoFramePointers));
+    let (mut child, folder) = Attach::new(Engine::ProcfsOnly, target.pid())
+        .seconds(0.0)
+        .spawn();
+    let worker = worker(&child);
+    wait_for_trace(&folder);
+    kill(Pid::from_raw(worker), Signal::SIGSTOP).expect("it runs");
+    // Until the time between two of them is long enough.
+    wait_until("wcprof does not end", || {
+        interrupt(&child);
+        child.try_wait().expect("it can be waited for")
+    });
+    wait_until("the process that does the work lives", || {
+        (!Path::new(&format!("/proc/{worker}")).exists()).then_some(())
+    });
+    let (trace, ending) = read_trace(&folder.path().join("test.wct"));
+    assert_ne!(ending, Ending::Clean);
+    assert!(!trace.tables.threads.is_empty());
 }
 
 /// Check what an unprivileged user is told about a process of another: the capability that is

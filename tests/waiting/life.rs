@@ -108,6 +108,38 @@ pub(crate) fn number_again(engine: Engine) {
     }
 }
 
+pub(crate) fn process_number_again(engine: Engine) {
+    if !has_capability() {
+        let test = "life::process_number_again";
+        return skip(test, "needs root to choose a process's number");
+    }
+    let program = fixture("process_again.c", Variant::NoFramePointers);
+    let mut target = RemoteProcess::start(&program);
+    let attach = Attach::new(engine, target.pid()).flags(&["--children"]);
+    let recording = attach.run_around(|| {
+        target.send_line("AGAIN");
+        target.answer("MARK");
+    });
+    recording.assert_sound(engine);
+    let number = target.mark().get("child");
+    let number = i32::try_from(number).expect("a number");
+    let trace = recording.trace().0;
+    let processes = trace.tables.processes.iter();
+    let of_it = processes.filter(|process| process.pid.0 == number);
+    let births: Vec<&str> = of_it.map(|process| &*process.birth).collect();
+    assert!(births.len() == 2 && births[0] != births[1], "{births:?}");
+    let folded = recording.folded();
+    for (name, function, other) in [
+        ("first", "first_wait", "second_wait"),
+        ("second", "second_wait", "first_wait"),
+    ] {
+        let thread = folded.thread(name);
+        let right = thread.chain(&[function]).total();
+        assert!(right > 800_000, "{name}: {}", folded.show());
+        assert_eq!(thread.chain(&[other]).total(), 0, "{}", thread.show());
+    }
+}
+
 pub(crate) fn ends_soon(engine: Engine) {
     // Opening an engine takes some tenths of a second: the target ends before, meanwhile, and after it.
     for tenths in 0..12 {

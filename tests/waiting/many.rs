@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 use nix::sys::signal::Signal;
+use wcprof_trace::Ending;
 use wcprof_trace::model::Trace;
 use wcprof_types::StackEnd;
 
@@ -269,6 +270,50 @@ pub(crate) fn short_lived(engine: Engine) {
     assert!(!said.contains("replaced"), "{said}");
     let by_process = recording.report(&["--by", "process"]);
     assert!(by_process.contains("sleep \u{d7}"), "{by_process}");
+}
+
+/// Runs so many programs one after the other in each of four children.
+const EXEC_STORM: &str =
+    "echo READY; export S='[ $0 -gt 0 ] && exec sh -c \"$S\" $(($0 - 1)); exit 0'
+    while read n; do for i in 1 2 3 4; do sh -c \"$S\" $n & done; wait; echo DONE; done";
+
+pub(crate) fn exec_storm(engine: Engine) {
+    let mut shell = RemoteProcess::start_command(Command::new("sh").args(["-c", EXEC_STORM]));
+    let other = start("split_sleep.c");
+    let attach = Attach::new(engine, shell.pid()).and(other.pid());
+    let attach = attach.flags(&["--children", "--raw"]);
+    let (child, folder) = attach.limit("--nofile=1024").seconds(0.0).spawn();
+    wait_for_trace(&folder);
+    let mut storm = |n: u32| {
+        shell.send_line(&n.to_string());
+        shell.answer("DONE");
+        wait_for_write(&folder);
+        // Programs that have gone are noticed later on a busy machine.
+        wait_until("descriptors of programs that have gone are closed", || {
+            let now = held(child.id() as i32);
+            (now.0 < 300).then_some(now)
+        })
+    };
+    // Files of programs and what they make are known after the first.
+    storm(50);
+    let (first, later) = (storm(100), storm(200));
+    wait_for_a_second(&folder);
+    interrupt(&child);
+    let recording = Recording::finish(child, folder);
+    assert!(
+        later.1 < first.1 + 20_000,
+        "{later:?} descriptors and KiB, before {first:?}"
+    );
+    let (trace, ending) = recording.trace();
+    assert_eq!(ending, Ending::Clean);
+    let processes = &trace.tables.processes;
+    assert!(processes.len() < 150, "{} processes", processes.len());
+    let place = processes.iter().position(|p| p.pid.0 == other.pid());
+    let whole = trace.tables.stats.duration.0;
+    let threads = observed(&trace, place.expect("it is recorded"));
+    assert_eq!(threads.len(), 21);
+    let is_whole = |ns: &u64| *ns > whole - 300_000_000;
+    assert!(threads.iter().all(is_whole), "{whole} {threads:?}");
 }
 
 /// Starts so many programs, and ends them.

@@ -63,7 +63,25 @@ pub fn run() -> Result<()> {
     let status = collector.interrupt(|| {})?;
     ensure!(status.success(), "the collector ended with {status}");
     let written = fs::read_to_string(&file).with_context(|| log_tail(&log))?;
-    let got = collected_times(&written)?;
+    let Collected {
+        mut times,
+        n_build_ids,
+        n_addresses,
+    } = Collected::of(&written)?;
+    let mut taken = |kind: &str| times.remove(kind).unwrap_or_default();
+    let [got, cpu, off_cpu, counts] = ["wall", "cpu", "off_cpu", "samples"].map(&mut taken);
+    let sum = |times: &BTreeMap<String, f64>| times.values().sum::<f64>();
+    ensure!(
+        sum(&got) == sum(&cpu) + sum(&off_cpu),
+        "{} ns of wall time, {} on a CPU and {} off",
+        sum(&got),
+        sum(&cpu),
+        sum(&off_cpu)
+    );
+    ensure!(
+        sum(&counts) > 0.0 && n_build_ids > 5,
+        "no counts or build-ids"
+    );
     ensure!(own.len() > 50, "the trace has {} functions", own.len());
     ensure!(
         own == got,
@@ -76,8 +94,10 @@ pub fn run() -> Result<()> {
             .collect::<Vec<_>>()
     );
     println!(
-        "collector: the nanoseconds of {} functions in its file are those of the report",
-        own.len()
+        "collector: the nanoseconds of {} functions in its file are those of the report; {} samples on a CPU, {n_build_ids} build-ids, \
+         {n_addresses} addresses without a name",
+        own.len(),
+        sum(&counts)
     );
     Ok(())
 }
@@ -127,12 +147,29 @@ service:
     )
 }
 
-/// Self time by function, ns, of what the file exporter wrote: a request of OTLP in JSON, a line each. A sample's first location is its leaf, and
-/// a location's first line its innermost function.
-fn collected_times(lines: &str) -> Result<BTreeMap<String, f64>> {
-    let mut times = BTreeMap::new();
-    for line in lines.lines() {
-        let request: Value = serde_json::from_str(line).context("the file has no JSON")?;
+/// What the file exporter wrote: a request of OTLP in JSON, a line each. A sample's first location is its leaf, and a location's first
+/// line its innermost function.
+#[derive(Default)]
+struct Collected {
+    /// By type of value and function: own time, ns, or counts.
+    times: BTreeMap<String, BTreeMap<String, f64>>,
+    /// Mappings with a build-id.
+    n_build_ids: usize,
+    /// Locations with an address.
+    n_addresses: usize,
+}
+
+impl Collected {
+    fn of(lines: &str) -> Result<Self> {
+        let mut all = Self::default();
+        for line in lines.lines() {
+            let request: Value = serde_json::from_str(line).context("the file has no JSON")?;
+            all.add(&request)?;
+        }
+        Ok(all)
+    }
+
+    fn add(&mut self, request: &Value) -> Result<()> {
         let dictionary = &request["dictionary"];
         // Entry 0 is the default, and left out.
         let entry = |table: &str, number: &Value| {
@@ -141,25 +178,35 @@ fn collected_times(lines: &str) -> Result<BTreeMap<String, f64>> {
             let entry = dictionary[table].get(number).cloned();
             entry.with_context(|| format!("no {table} {number}"))
         };
+        let is_build_id = |number: &Value| {
+            let key = entry("attributeTable", number)
+                .and_then(|attribute| entry("stringTable", &attribute["keyStrindex"]));
+            key.is_ok_and(|key| text(&key).starts_with("process.executable.build_id."))
+        };
+        let mappings = list(&dictionary["mappingTable"]);
+        self.n_build_ids += mappings
+            .filter(|mapping| list(&mapping["attributeIndices"]).any(is_build_id))
+            .count();
+        let locations = list(&dictionary["locationTable"]);
+        self.n_addresses += locations
+            .filter(|location| integer(&location["address"]).is_some_and(|address| address > 0))
+            .count();
         let resources = list(&request["resourceProfiles"]);
         let scopes = resources.flat_map(|resource| list(&resource["scopeProfiles"]));
-        let profiles = scopes.flat_map(|scope| list(&scope["profiles"]));
-        // The other one is of the time on a CPU alone.
-        let is_wall = |profile: &&Value| {
-            let kind = entry("stringTable", &profile["sampleType"]["typeStrindex"]);
-            kind.is_ok_and(|kind| kind == "wall")
-        };
-        let profiles = profiles.filter(is_wall);
-        for sample in profiles.flat_map(|profile| list(&profile["samples"])) {
-            let stack = entry("stackTable", &sample["stackIndex"])?;
-            let leaf = entry("locationTable", &stack["locationIndices"][0])?;
-            let function = entry("functionTable", &leaf["lines"][0]["functionIndex"])?;
-            let name = entry("stringTable", &function["nameStrindex"])?;
-            let ns = integer(&sample["values"][0]).context("a sample has no value")?;
-            *times.entry(short(text(&name)).to_owned()).or_default() += ns as f64;
+        for profile in scopes.flat_map(|scope| list(&scope["profiles"])) {
+            let kind = entry("stringTable", &profile["sampleType"]["typeStrindex"])?;
+            let times = self.times.entry(text(&kind).to_owned()).or_default();
+            for sample in list(&profile["samples"]) {
+                let stack = entry("stackTable", &sample["stackIndex"])?;
+                let leaf = entry("locationTable", &stack["locationIndices"][0])?;
+                let function = entry("functionTable", &leaf["lines"][0]["functionIndex"])?;
+                let name = entry("stringTable", &function["nameStrindex"])?;
+                let ns = integer(&sample["values"][0]).context("a sample has no value")?;
+                *times.entry(short(text(&name)).to_owned()).or_default() += ns as f64;
+            }
         }
+        Ok(())
     }
-    Ok(times)
 }
 
 /// A number, which is a text in JSON where it has 64 bits.
@@ -176,16 +223,18 @@ mod tests {
     fn collected() {
         let request = |index: u32| {
             format!(
-                r#"{{"dictionary": {{"stringTable": ["", "f(int)", "wall"], "functionTable": [{{}}, {{"nameStrindex": 1}}],
-                "locationTable": [{{}}, {{"lines": [{{"functionIndex": 1}}]}}],
+                r#"{{"dictionary": {{"stringTable": ["", "f(int)", "wall", "process.executable.build_id.gnu"],
+                "attributeTable": [{{}}, {{"keyStrindex": 3}}], "mappingTable": [{{}}, {{"attributeIndices": [1]}}], "functionTable": [{{}}, {{"nameStrindex": 1}}],
+                "locationTable": [{{}}, {{"address": "16", "lines": [{{"functionIndex": 1}}]}}],
                 "stackTable": [{{}}, {{"locationIndices": [1]}}]}},
                 "resourceProfiles": [{{"scopeProfiles": [{{"profiles": [{{"sampleType": {{"typeStrindex": 2}}, "samples":
                 [{{"stackIndex": 1, "values": ["70"]}}, {{"stackIndex": {index}, "values": [7]}}]}}]}}]}}]}}"#
             )
             .replace('\n', "")
         };
-        let times = collected_times(&request(1)).unwrap();
-        assert_eq!(times, BTreeMap::from([("f".to_owned(), 77.0)]));
-        assert!(collected_times(&request(9)).is_err());
+        let got = Collected::of(&request(1)).unwrap();
+        assert_eq!(got.times["wall"], BTreeMap::from([("f".to_owned(), 77.0)]));
+        assert_eq!((got.n_build_ids, got.n_addresses), (1, 1));
+        assert!(Collected::of(&request(9)).is_err());
     }
 }

@@ -7,6 +7,7 @@ mod dependencies;
 mod fixtures;
 mod license;
 mod loops;
+mod promises;
 mod sources;
 
 use std::path::PathBuf;
@@ -25,6 +26,7 @@ pub fn run() -> Result<()> {
     let metadata = capture_json(cargo("metadata --format-version=1 --locked"))?;
     let mut findings = sources::check(&root, &files)?;
     findings.extend(fixtures::check(&root, &files)?);
+    findings.extend(promises::check(&root, &files)?);
     findings.extend(dependencies::check(&metadata));
     for finding in &findings {
         println!("{finding}");

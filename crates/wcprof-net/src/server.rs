@@ -2,12 +2,13 @@
 
 use std::io;
 use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::runtime::Builder;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
@@ -20,6 +21,9 @@ const WHOLE: Duration = Duration::from_secs(2);
 const AT_ONCE: usize = 32;
 /// Time that these have before that. Askers send their request at once: a connection that was silent for this long has none.
 const GRACE: Duration = Duration::from_millis(2);
+/// Connections that the kernel holds until they are taken: where it holds no more, an asker tries again after a second. At most
+/// `net.core.somaxconn`.
+const BACKLOG: u32 = 4096;
 /// Until the next try when no connection can be taken, since this process has too many descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -37,7 +41,9 @@ pub fn serve(
     listener.set_nonblocking(true)?;
     let listener = {
         let _context = runtime.enter();
-        tokio::net::TcpListener::from_std(listener)?
+        // The standard library lets 128 wait.
+        let socket = std::net::TcpStream::from(OwnedFd::from(listener));
+        TcpSocket::from_std_stream(socket).listen(BACKLOG)?
     };
     let thread = thread::Builder::new().name("wcprof-serve".to_owned());
     thread.spawn(move || {
@@ -157,13 +163,23 @@ mod tests {
         drop(silent);
     }
 
+    /// Ten thousand connections, or as many as this process may have beside its other files.
+    fn n_silent() -> usize {
+        let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
+        let mut lines = limits.lines();
+        let files = lines.find_map(|line| line.strip_prefix("Max open files"));
+        let soft = files.and_then(|line| line.split_whitespace().next());
+        let soft = soft.and_then(|limit| limit.parse().ok());
+        soft.unwrap_or(usize::MAX).saturating_sub(300).min(10_000)
+    }
+
     /// Check that askers who say nothing make way for one who asks, however many they are: each of them may be silent for
     /// seconds where there is room.
     #[test]
     fn many_silent_askers() {
         let address = start();
         let began = Instant::now();
-        let silent: Vec<_> = (0..600)
+        let silent: Vec<_> = (0..n_silent())
             .map(|_| TcpStream::connect(&address).unwrap())
             .collect();
         let answer = ask(&address, "GET /there HTTP/1.1\r\n\r\n");

@@ -1,6 +1,8 @@
 //! Requests that wait for a store: files in a folder, the oldest first, within a limit.
 //!
-//! What the folder holds outlives the process. Where it cannot be written to, a few requests wait in memory.
+//! What the folder holds outlives the process. A file has another name while its request is sent: where the process ends
+//! meanwhile, the store may have it, and the next process does not send it again. Where the folder cannot be written to, a few
+//! requests wait in memory.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
@@ -13,8 +15,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Bytes of requests that wait in memory where the folder does not take them.
 const MAX_MEMORY: u64 = 8 << 20;
-/// A file that is written, until it is whole.
+/// The ending of a file that is written, until it is whole.
 const UNFINISHED: &str = "part";
+/// What the ending of a file has more while its request is sent.
+const SENDING: &str = "-sending";
 
 /// Where requests wait.
 #[derive(Debug)]
@@ -52,6 +56,8 @@ pub struct SpoolFigures {
     pub n_unwritten: u64,
     /// Those that wait there.
     pub n_in_memory: u64,
+    /// Requests that were being sent when an earlier process ended: the store may have them.
+    pub n_unsure: u64,
 }
 
 /// Requests that wait.
@@ -138,6 +144,12 @@ impl Spool {
                         });
                     }
                     (Some(_), Some(UNFINISHED)) => fs::remove_file(&path)?,
+                    (Some(_), Some(ending))
+                        if ending.strip_suffix(SENDING) == Some(options.kind) =>
+                    {
+                        fs::remove_file(&path)?;
+                        waiting.figures.n_unsure += 1;
+                    }
                     _ => {}
                 }
             }
@@ -202,6 +214,18 @@ impl Spool {
         Some(folder.join(format!("{number:020}-{begin}.{ending}")))
     }
 
+    /// Gives the file of a request another name, if it has one.
+    fn mark(&self, entry: &Entry, from: &str, to: &str) -> io::Result<()> {
+        match self.path(entry, from).zip(self.path(entry, to)) {
+            Some((from, to)) if entry.memory.is_none() => fs::rename(from, to),
+            _ => Ok(()),
+        }
+    }
+
+    fn sending(&self) -> String {
+        format!("{}{SENDING}", self.options.kind)
+    }
+
     /// A file appears when it is whole. It is private, and never written through a link. `false`: there is no folder.
     fn write(&self, entry: &Entry, request: &[u8]) -> io::Result<bool> {
         let paths = self
@@ -226,11 +250,13 @@ impl Spool {
     }
 
     fn remove_file(&self, entry: &Entry) {
-        if let Some(path) = self
-            .path(entry, self.options.kind)
-            .filter(|_| entry.memory.is_none())
-        {
-            // One that stays is sent again by the next process.
+        self.remove_named(entry, self.options.kind);
+    }
+
+    fn remove_named(&self, entry: &Entry, ending: &str) {
+        let path = self.path(entry, ending);
+        if let Some(path) = path.filter(|_| entry.memory.is_none()) {
+            // One that stays is found by the next process.
             let _ = fs::remove_file(path);
         }
     }
@@ -265,8 +291,8 @@ impl Spool {
     }
 
     /// The request after the one that was tried last, else the oldest, and its number. It is not dropped until it is
-    /// [kept](Self::keep) or removed. One whose file has gone or is damaged is dropped, so that it holds up no other; one may be
-    /// read later if only means are short. One that is too old is dropped.
+    /// [kept](Self::keep) or removed, and its file says that it is being sent. One whose file has gone or is damaged is dropped, so
+    /// that it holds up no other; one may be read later if only means are short. One that is too old is dropped.
     pub(crate) fn next(&self) -> Option<(u64, io::Result<Arc<[u8]>>)> {
         loop {
             let entry = {
@@ -291,7 +317,14 @@ impl Spool {
                         self.lock().figures.n_dropped += 1;
                     }
                 }
-                read => return Some((entry.number, read.map(Into::into))),
+                read => {
+                    // What cannot be marked waits: the next process would send it, too.
+                    let marked = read.and_then(|request| {
+                        self.mark(&entry, self.options.kind, &self.sending())?;
+                        Ok(request.into())
+                    });
+                    return Some((entry.number, marked));
+                }
             }
         }
     }
@@ -305,6 +338,15 @@ impl Spool {
 
     /// The request that was to be sent waits again.
     pub(crate) fn keep(&self) {
+        let sending = {
+            let waiting = self.lock();
+            let is_it = |entry: &&Entry| Some(entry.number) == waiting.sending;
+            waiting.entries.iter().find(is_it).cloned()
+        };
+        if let Some(entry) = sending {
+            // One that could not be read was not marked.
+            let _ = self.mark(&entry, &self.sending(), self.options.kind);
+        }
         let mut waiting = self.lock();
         waiting.tried = waiting.sending.take();
         let removed = self.make_room(&mut waiting);
@@ -324,6 +366,7 @@ impl Spool {
         };
         waiting.figures.bytes -= entry.len;
         drop(waiting);
+        self.remove_named(&entry, &self.sending());
         self.remove_file(&entry);
         true
     }
@@ -431,6 +474,7 @@ mod tests {
             n_expired: 0,
             n_unwritten: 0,
             n_in_memory: 0,
+            n_unsure: 0,
         };
         assert_eq!(first.figures(), figures);
         drop(first);
@@ -478,6 +522,26 @@ mod tests {
             (spool.figures().n_expired, spool.figures().n_dropped),
             (1, 0)
         );
+    }
+
+    /// Check that a request that was being sent when its process ended is not sent by the next one, which counts it; and that one
+    /// that is known to wait is.
+    #[test]
+    fn ended_while_sending() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = spool(Some(folder.path()), 100);
+        first.add(b"perhaps".to_vec(), UNIX_EPOCH).unwrap();
+        first.add(b"waits".to_vec(), UNIX_EPOCH).unwrap();
+        assert!(first.next().unwrap().1.is_ok());
+        first.keep();
+        assert_eq!(&*first.next().unwrap().1.unwrap(), b"waits");
+        first.keep();
+        assert_eq!(&*first.next().unwrap().1.unwrap(), b"perhaps");
+        drop(first);
+        let second = spool(Some(folder.path()), 100);
+        assert_eq!(second.figures().n_unsure, 1);
+        assert_eq!(drain(&second), [b"waits"]);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     /// Check that files are private, that one of them is not written through a link, and that the folder may be renamed.

@@ -56,6 +56,7 @@ mod top;
 mod views;
 mod vm_exits;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 pub use args::{ForceArgs, OutputArgs, TargetArgs, defaults};
@@ -70,8 +71,10 @@ use wcprof_host::{front, new_silences};
 
 /// Runs the command of the command line.
 pub fn main() -> ExitCode {
-    if let Err(failure) = own_limits::raise() {
-        return ExitCode::from(code_of(Err(failure)));
+    if let Err(low) = own_limits::raise() {
+        // Nobody is left to tell that it cannot be written.
+        let _ = writeln!(std::io::stderr(), "{low}");
+        return ExitCode::FAILURE;
     }
     match help::parse(std::env::args_os()) {
         Ok(cli) => {

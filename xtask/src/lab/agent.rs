@@ -1,9 +1,13 @@
 //! `cargo xtask lab agent`: three OSDs and a virtual machine under the agent for minutes, one OSD started anew in between,
 //! to whether the store has every interval of each, and what that took.
 
+mod accounts;
+mod day;
+mod health;
+mod store;
+mod targets;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -12,14 +16,17 @@ use anyhow::{Context, Result, ensure};
 use fs_err as fs;
 use serde_json::Value;
 
+use self::health::Health;
+use self::store::LoopbackStore;
+use self::targets::{OSDS, osd_flags, osds};
 use super::ceph;
 use super::conf::{self, Mode};
 use super::place::Lab;
 use super::supervise::supervised;
 use super::vm;
 use crate::process::{
-    Background, build_release, capture, cargo, command, execute, free_address, log_tail, log_to,
-    number, quoted, result_folder, target_folder, text, wait_until,
+    Background, build_release, capture, command, free_address, log_tail, log_to, number, quoted,
+    result_folder, text, wait_until,
 };
 
 /// Of the agent, which is its default.
@@ -36,7 +43,6 @@ const MAX_MISSING: f64 = 0.03;
 const MAX_GAP_NS: f64 = 1e6;
 /// The OSD that is started anew.
 const RESTARTED: u32 = 1;
-const OSDS: u32 = 3;
 
 /// How long it takes.
 #[derive(Debug, clap::Args)]
@@ -44,40 +50,18 @@ pub struct Options {
     /// Minutes of recording
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(6..))]
     minutes: u64,
-}
-
-/// What the agent says of itself at a moment.
-struct Health {
-    at: Instant,
-    metrics: BTreeMap<String, f64>,
-}
-
-impl Health {
-    fn read(address: &str) -> Result<Self> {
-        let mut stream = TcpStream::connect(address).context("the agent serves no metrics")?;
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        let lines = answer.lines().filter_map(|line| line.rsplit_once(' '));
-        let values = lines.filter_map(|(name, value)| {
-            let name = name.strip_prefix("wcprof_")?;
-            Some((name.to_owned(), value.parse().ok()?))
-        });
-        Ok(Self {
-            at: Instant::now(),
-            metrics: values.collect(),
-        })
-    }
-
-    /// The value of a metric; of one that has labels the sum of all.
-    fn value(&self, name: &str) -> f64 {
-        let is_it = |key: &str| key.split('{').next() == Some(name);
-        let mut values = self.metrics.iter().filter(|(key, _)| is_it(key)).peekable();
-        match values.peek() {
-            Some(_) => values.map(|(_, value)| value).sum(),
-            None => f64::NAN,
-        }
-    }
+    /// Operations a second of the virtual machine's disk at most
+    #[arg(long)]
+    iops: Option<u32>,
+    /// Instead a day of short intervals, with a store, a disk and processes that fail; of a cluster that runs, if one does
+    #[arg(long, conflicts_with_all = ["minutes", "iops"])]
+    day: bool,
+    /// Milliseconds of an interval of that day
+    #[arg(long, value_name = "MS", requires = "day", default_value_t = 500, value_parser = clap::value_parser!(u64).range(200..))]
+    interval: u64,
+    /// Intervals of that day: 24 hours are 8640 of 10 s
+    #[arg(long, value_name = "N", requires = "day", default_value_t = 8640, value_parser = clap::value_parser!(u64).range(240..))]
+    intervals: u64,
 }
 
 /// A profile that the store got.
@@ -93,28 +77,29 @@ struct Got {
 /// # Errors
 /// When a cluster runs already, a program fails, or a figure is not what it must be.
 pub fn run(lab: &Lab, options: &Options) -> Result<()> {
+    if options.day && lab.require_cluster().is_ok() && !lab.osds()?.is_empty() {
+        return day::run(lab, options.interval, options.intervals);
+    }
     supervised(lab, || {
         let wcprof = build_release()?;
-        execute(cargo(
-            "build --release --locked --package wcprof --example store",
-        ))?;
         let folder = result_folder("lab-agent")?;
         let cluster = conf::Options {
             osds: OSDS,
             ..conf::Options::one_osd(Mode::Crc, false)
         };
         ceph::up(lab, &cluster)?;
-        vm::up(lab, &vm::Options::uncached(16384, 30))?;
+        let machine = vm::Options {
+            iops: options.iops,
+            ..vm::Options::uncached(16384, 30)
+        };
+        vm::up(lab, &machine)?;
+        if options.day {
+            return day::run(lab, options.interval, options.intervals);
+        }
 
-        let store = target_folder().join("release/examples/store");
+        LoopbackStore::build()?;
         let got = folder.join("store.json");
-        let mut store = command(&quoted(store));
-        let _store = Background::start(log_to(&mut store, &got)?)?;
-        wait_until("the store listens", 10, || {
-            Ok(fs::read_to_string(&got)?.contains('\n'))
-        })?;
-        let first: Value = serde_json::from_str(fs::read_to_string(&got)?.trim())?;
-
+        let store = LoopbackStore::start(&got, &store::Mode::default())?;
         let address = free_address()?;
         let state = folder.join("state");
         if state.exists() {
@@ -122,8 +107,9 @@ pub fn run(lab: &Lab, options: &Options) -> Result<()> {
         }
         let log = folder.join("agent.log");
         let line = format!(
-            "{wcprof} agent --osd '*' --vm '*' --store {} --idle --listen {address} --state-dir {}",
-            text(&first["url"]),
+            "{wcprof} agent {} --vm lab --store {} --idle --listen {address} --state-dir {}",
+            osd_flags(),
+            store.url,
             quoted(&state)
         );
         let mut agent = command(&line);
@@ -132,14 +118,13 @@ pub fn run(lab: &Lab, options: &Options) -> Result<()> {
         let (healths, found_after) = watched.with_context(|| log_tail(&log))?;
         let status = agent.interrupt(|| {})?;
         ensure!(status.success(), "the agent ended with {status}");
-        // The store prints what it has before it answers another.
-        thread::sleep(Duration::from_secs(1));
+        store.end()?;
         let mut wrong = judge_health(&healths);
         if found_after > Duration::from_secs(INTERVAL) {
             wrong.push(format!("osd.{RESTARTED} was found after {found_after:?}"));
         }
-        let got = parse_got(&fs::read_to_string(&got)?)?;
-        wrong.extend(judge_profiles(&got, options));
+        let got = store::read(&got)?;
+        wrong.extend(judge_profiles(&got, options.minutes));
         let said = capture(command("ceph-osd --version"))?;
         wrong.extend(judge_labels(&got, &said));
         ensure!(wrong.is_empty(), "{}\n{}", wrong.join("\n"), log_tail(&log));
@@ -158,12 +143,18 @@ fn watch(
 ) -> Result<(Vec<Health>, Duration)> {
     let begin = Instant::now();
     let length = Duration::from_secs(60 * options.minutes);
-    let mut healths = Vec::new();
+    let mut healths: Vec<Health> = Vec::new();
     let mut found_after = None;
+    println!("     at      CPU  names  memory  descriptors threads observations/s");
     loop {
         thread::sleep(to_middle());
         agent.require_running()?;
-        healths.push(Health::read(address)?);
+        let now = Health::read(address, agent.pid())?;
+        if let Some(before) = healths.last() {
+            let since = (now.at - begin).as_secs_f64();
+            println!("{since:>5.0} s {}", now.line(before));
+        }
+        healths.push(now);
         let elapsed = begin.elapsed();
         if elapsed >= length {
             break;
@@ -204,39 +195,16 @@ fn start_anew(lab: &Lab, log: &Path) -> Result<Duration> {
     Ok(took)
 }
 
-/// CPU time, memory, and what is counted as lost; prints the figures.
+/// Whether CPU time and memory are within their limits, and nothing is lost.
 fn judge_health(healths: &[Health]) -> Vec<String> {
     let begin = healths[0].at;
-    let part = |before: &Health, now: &Health, name: &str| {
-        let wall = (now.at - before.at).as_secs_f64();
-        (now.value(name) - before.value(name)) / wall
-    };
-    // In percent of a core: without names, and theirs.
-    let cpu = |before: &Health, now: &Health| {
-        let names = 100.0 * part(before, now, "names_cpu_seconds_total");
-        (
-            100.0 * part(before, now, "cpu_seconds_total") - names,
-            names,
-        )
-    };
-    println!("   at    CPU  names memory observations/s");
-    for pair in healths.windows(2) {
-        let [before, now] = pair else { continue };
-        let (own, names) = cpu(before, now);
-        println!(
-            "{:>3.0} s {own:>4.2} % {names:>4.1} % {:>4.0} MB {:>8.0}",
-            (now.at - begin).as_secs_f64(),
-            now.value("resident_bytes") / 1e6,
-            part(before, now, "observations_total"),
-        );
-    }
     let settled = healths
         .iter()
         .find(|health| (health.at - begin).as_secs() >= SETTLED);
     let (Some(settled), Some(last)) = (settled, healths.last()) else {
         return vec!["the agent was not watched for long enough".to_owned()];
     };
-    let (cpu, names) = cpu(settled, last);
+    let (cpu, names) = last.cpu_percent(settled);
     let of_memory = |health: &Health| health.value("resident_bytes");
     let before = &healths[healths.len() * 3 / 4];
     let growth = of_memory(last) / of_memory(before) - 1.0;
@@ -272,18 +240,8 @@ fn judge_health(healths: &[Health]) -> Vec<String> {
     wrong
 }
 
-/// What the store says of each profile that it got, after a line with its address.
-fn parse_got(lines: &str) -> Result<Vec<Value>> {
-    let parse = |line| serde_json::from_str(line).context("failed to parse what the store got");
-    lines.lines().skip(1).map(parse).collect()
-}
-
-fn osds() -> impl Iterator<Item = String> {
-    (0..OSDS).map(|id| format!("osd.{id}"))
-}
-
 /// Whether there is a profile of each process for all of the time; prints what they hold.
-fn judge_profiles(all_got: &[Value], options: &Options) -> Vec<String> {
+fn judge_profiles(all_got: &[Value], minutes: u64) -> Vec<String> {
     let mut all: BTreeMap<String, Vec<Got>> = BTreeMap::new();
     let (mut n, mut bytes) = (0.0, 0.0);
     for got in all_got {
@@ -302,7 +260,7 @@ fn judge_profiles(all_got: &[Value], options: &Options) -> Vec<String> {
     let mut wrong = Vec::new();
     for name in osds().chain(["lab".to_owned()]) {
         match all.get_mut(&name) {
-            Some(profiles) => wrong.extend(judge_windows(&name, profiles, options)),
+            Some(profiles) => wrong.extend(judge_windows(&name, profiles, minutes)),
             None => wrong.push(format!("{name}: no profile")),
         }
     }
@@ -310,7 +268,7 @@ fn judge_profiles(all_got: &[Value], options: &Options) -> Vec<String> {
 }
 
 /// Whether the windows of a process follow each other over all of the time, and each holds the time of its threads.
-fn judge_windows(name: &str, profiles: &mut [Got], options: &Options) -> Vec<String> {
+fn judge_windows(name: &str, profiles: &mut [Got], minutes: u64) -> Vec<String> {
     profiles.sort_by(|a, b| a.from.total_cmp(&b.from));
     let mut wrong = Vec::new();
     let mut end = profiles[0].from;
@@ -324,7 +282,7 @@ fn judge_windows(name: &str, profiles: &mut [Got], options: &Options) -> Vec<Str
         end = end.max(got.to);
     }
     let covered = (end - profiles[0].from) / 60e9;
-    let expected = options.minutes as f64 - INTERVAL as f64 / 60.0;
+    let expected = minutes as f64 - INTERVAL as f64 / 60.0;
     if covered < expected {
         wrong.push(format!("{name}: profiles of {covered:.2} min alone"));
     }
@@ -389,8 +347,7 @@ mod tests {
     /// Check that whole profiles are right, and that one that is missing, and time that is missing, are not.
     #[test]
     fn accounts() {
-        let judge =
-            |lines: &str| judge_profiles(&parse_got(lines).unwrap(), &Options { minutes: 6 });
+        let judge = |lines: &str| judge_profiles(&store::parse(lines).unwrap(), 6);
         assert_eq!(judge(&lines(None)), [""; 0]);
         let wrong = judge(&lines(Some(("osd.1", 5))));
         assert_eq!(wrong, ["osd.1: 30.000 s without profile"]);
@@ -411,7 +368,7 @@ mod tests {
             format!("{}\n", serde_json::json!({ "labels": labels }))
         };
         let right = ["{}\n", &line("osd.0", "16.2.15"), &line("osd.98", "")].concat();
-        let judge = |lines: &str| judge_labels(&parse_got(lines).unwrap(), said);
+        let judge = |lines: &str| judge_labels(&store::parse(lines).unwrap(), said);
         assert!(judge(&right).is_empty());
         let wrong = judge(&(right + &line("osd.1", "17.2.6")));
         assert_eq!(

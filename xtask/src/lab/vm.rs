@@ -28,6 +28,9 @@ pub struct Options {
     /// Share of writes in percent
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(0..=100))]
     pub writes: u32,
+    /// Operations a second at most
+    #[arg(long)]
+    pub iops: Option<u32>,
 }
 
 impl Options {
@@ -40,6 +43,7 @@ impl Options {
             tcmalloc: false,
             block_size,
             writes,
+            iops: None,
         }
     }
 }
@@ -152,6 +156,8 @@ fn command(lab: &Lab, options: &Options) -> String {
         ),
         Disk::IoUring => format!("cache=none,aio=io_uring,file={cluster}/{DISK_FILE}"),
     };
+    let limit = options.iops;
+    let limit = limit.map_or_else(String::new, |iops| format!(",throttling.iops-total={iops}"));
     // Thread names are what libvirt's default gives, too. With room for a second processor TCG keeps the
     // guest's memory barriers; without, the disk's interrupts were lost after a million requests or so.
     // Options of librados follow the image's name. A kernel that checks its timer while the host is busy finds that it does not
@@ -162,7 +168,7 @@ fn command(lab: &Lab, options: &Options) -> String {
          -serial file:{cluster}/{CONSOLE} -qmp unix:{cluster}/vm.qmp,server=on,wait=off \
          -kernel {} -initrd {} -append \
          'console=ttyS0 quiet panic=-1 no_timer_check mitigations=off jobs=32 bs={block_size} writes={writes}' \
-         -drive if=none,id=disk,format=raw,{disk} \
+         -drive if=none,id=disk,format=raw,{disk}{limit} \
          -device virtio-blk-pci,drive=disk,num-queues=1{iothread}",
         guest::image(lab).display(),
         guest::initial_file_system(lab).display()

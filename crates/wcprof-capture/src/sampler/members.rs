@@ -114,12 +114,20 @@ impl Sampler {
         }
         self.outbox.batch.ended.push((id, end, now));
         self.targets.last_end = Some(end);
-        if end == TargetEnd::Exec && self.targets.births.is_some() {
-            self.open(Wanted {
+        if self.targets.births.is_none() {
+            return;
+        }
+        match end {
+            TargetEnd::Exec => self.open(Wanted {
                 pid,
                 started: target.started(),
                 entry: Entry::Exec,
-            });
+            }),
+            // One that got its number meanwhile was taken for it.
+            _ if birth_of(pid).is_some_and(|(_, started)| started != target.started()) => {
+                self.admit_child(pid);
+            }
+            _ => {}
         }
     }
 
@@ -130,20 +138,23 @@ impl Sampler {
         let candidates = births.map(|births| births.candidates(now));
         // Ascending: a child comes before its own children.
         for pid in candidates.unwrap_or_default() {
-            let pid = Pid(pid);
-            let born = birth_of(pid).filter(|_| !self.targets.is_known(pid));
-            if let Some((parent, started)) = born
-                && self.targets.is_known(parent)
-            {
-                let entry = Entry::Born;
-                self.open(Wanted {
-                    pid,
-                    started,
-                    entry,
-                });
-            }
+            self.admit_child(Pid(pid));
         }
         self.admit_opened();
+    }
+
+    /// Takes in the process with this number, if a target has started it and it is not known.
+    fn admit_child(&mut self, pid: Pid) {
+        let born = birth_of(pid).filter(|_| !self.targets.is_known(pid));
+        if let Some((parent, started)) = born
+            && self.targets.is_known(parent)
+        {
+            self.open(Wanted {
+                pid,
+                started,
+                entry: Entry::Born,
+            });
+        }
     }
 
     fn admit_opened(&mut self) {

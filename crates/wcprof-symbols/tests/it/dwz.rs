@@ -1,6 +1,6 @@
 //! DWARF that several files share, as `dwz -m` makes it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use wcprof_symbols::{LocalFiles, ModuleIdentity, ModuleSymbols, Root};
@@ -66,6 +66,13 @@ impl Shared {
     }
 }
 
+/// In hexadecimal digits.
+fn build_id(path: &Path) -> String {
+    let notes = run(Command::new("readelf").arg("-n").arg(path));
+    let (_, id) = notes.split_once("Build ID: ").unwrap();
+    id.split_whitespace().next().unwrap().to_owned()
+}
+
 /// Check that inline frames, names and lines stay what they were, and that the names really lie in
 /// the other file.
 #[test]
@@ -97,9 +104,7 @@ fn shared_names() {
 #[test]
 fn elsewhere() {
     let shared = Shared::build("/nowhere/common.debug");
-    let notes = run(Command::new("readelf").arg("-n").arg(&shared.common));
-    let (_, id) = notes.split_once("Build ID: ").unwrap();
-    let id = id.split_whitespace().next().unwrap();
+    let id = build_id(&shared.common);
     for place in [
         shared
             .fixture
@@ -152,4 +157,32 @@ fn inside_root() {
     std::fs::create_dir_all(inside.parent().unwrap()).unwrap();
     std::fs::copy(&shared.common, inside).unwrap();
     assert_eq!(frames(), shared.expected.frames);
+}
+
+/// Check that a shared file which links to itself, or back to the module, is read once.
+#[test]
+fn round() {
+    for back in [false, true] {
+        let shared = Shared::build("common.debug");
+        let to = if back {
+            &shared.fixture.path
+        } else {
+            &shared.common
+        };
+        let mut link = format!("{}\0", to.display()).into_bytes();
+        let id = build_id(to);
+        let digits = id.as_bytes().chunks(2);
+        link.extend(digits.map(|pair| {
+            let pair = std::str::from_utf8(pair).unwrap();
+            u8::from_str_radix(pair, 16).unwrap()
+        }));
+        let section = shared.fixture.dir.path().join("link");
+        std::fs::write(&section, link).unwrap();
+        let added = format!(".gnu_debugaltlink={}", section.display());
+        let mut objcopy = Command::new("objcopy");
+        run(objcopy.args(["--add-section", &added]).arg(&shared.common));
+        let result = shared.symbolize();
+        assert_eq!(result.report.problems, []);
+        assert_eq!(result.frames, shared.expected.frames);
+    }
 }

@@ -20,7 +20,7 @@ pub(crate) struct AgentArgs {
     #[arg(long)]
     pub(crate) check: bool,
     /// Length of a profile; intervals begin at whole multiples of it since 1970 (UTC)
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = |text: &str| time_in(text, "1s", "1h"))]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = |text: &str| time_in(text, "200ms", "1h"))]
     pub(crate) interval: Duration,
     /// Where Prometheus asks for /metrics; `none`: nowhere
     #[arg(

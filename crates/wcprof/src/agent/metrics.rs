@@ -136,7 +136,7 @@ fn pushing(counted: &Counted) -> Vec<Row> {
         ("pushed_bytes_total", "Bytes of these.", load(&pushes.bytes)),
         ("push_retries_total", "Tries that failed and are repeated.", load(&pushes.n_retries)),
         ("push_refused_total", "Requests that the store refused, which are dropped.", load(&pushes.n_refused)),
-        ("push_unsure_total", "Requests that the store may have, which are not sent again.", load(&pushes.n_unsure)),
+        ("push_unsure_total", "Requests that the store may have, which are not sent again.", load(&pushes.n_unsure) + spool.n_unsure as f64),
         ("push_rejected_profiles_total", "Profiles that the store rejected of requests that it has taken.", load(&pushes.n_rejected)),
         ("last_push_timestamp_seconds", "When the store took a request last.", load(&pushes.last_taken)),
         ("spool_requests", "Requests that wait for the store.", spool.n_waiting as f64),

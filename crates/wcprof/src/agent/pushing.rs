@@ -95,6 +95,13 @@ impl Pushing {
                 &format!("{n_waiting} requests wait in the spool"),
             );
         }
+        let n_unsure = spool.figures().n_unsure;
+        if n_unsure > 0 {
+            let text = format!(
+                "an earlier agent ended while it sent {n_unsure} requests; the store may have them, so that they are not sent again"
+            );
+            log::line(Level::Warning, &text);
+        }
         let options = PusherOptions {
             spread: plan.spread,
             first_wait: None,

@@ -1,7 +1,10 @@
 //! Damaged traces, traces of later versions and files that are none, through what reads traces: a view of
 //! what is whole with a warning, or an error that says what is wrong; never a panic.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::Command;
+
+use nix::sys::signal::Signal;
 
 use crate::support::{fixture, run, text};
 
@@ -224,5 +227,37 @@ fn small_limits() {
                 other => panic!("{limit}: {other:?}: {said}"),
             }
         }
+    }
+}
+
+/// Check that where addresses suffice for the loader there is an error, not a signal: saying so takes none.
+#[test]
+fn hardly_any_addresses() {
+    let limited = |kib: u64| {
+        // Root raises the limit unless it may not.
+        let line = format!("ulimit -v {kib}; exec \"$0\" --version");
+        let mut sh = Command::new("setpriv");
+        sh.args(["--bounding-set=-all", "sh", "-c", &line]);
+        let output = sh.arg(env!("CARGO_BIN_EXE_wcprof")).output();
+        output.expect("setpriv starts")
+    };
+    // The kernel ends a program that does not fit by SIGSEGV while it starts it, and the loader ends with 127.
+    let is_started = |kib| {
+        let status = limited(kib).status;
+        status.code() != Some(127) && status.signal() != Some(Signal::SIGSEGV as i32)
+    };
+    let (mut not, mut enough) = (1000, 120_000);
+    while enough - not > 64 {
+        let middle = (not + enough) / 2;
+        match is_started(middle) {
+            true => enough = middle,
+            false => not = middle,
+        }
+    }
+    for kib in (enough..enough + 2048).step_by(128) {
+        let output = limited(kib);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{kib}: {said}");
+        assert!(said.contains("RLIMIT_AS is") && said.contains("ulimit -v"));
     }
 }
