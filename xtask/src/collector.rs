@@ -63,11 +63,11 @@ pub fn run() -> Result<()> {
     let status = collector.interrupt(|| {})?;
     ensure!(status.success(), "the collector ended with {status}");
     let written = fs::read_to_string(&file).with_context(|| log_tail(&log))?;
-    let Collected {
+    let CollectedProfiles {
         mut times,
         n_build_ids,
         n_addresses,
-    } = Collected::of(&written)?;
+    } = CollectedProfiles::of(&written)?;
     let mut taken = |kind: &str| times.remove(kind).unwrap_or_default();
     let [got, cpu, off_cpu, counts] = ["wall", "cpu", "off_cpu", "samples"].map(&mut taken);
     let sum = |times: &BTreeMap<String, f64>| times.values().sum::<f64>();
@@ -150,7 +150,7 @@ service:
 /// What the file exporter wrote: a request of OTLP in JSON, a line each. A sample's first location is its leaf, and a location's first
 /// line its innermost function.
 #[derive(Default)]
-struct Collected {
+struct CollectedProfiles {
     /// By type of value and function: own time, ns, or counts.
     times: BTreeMap<String, BTreeMap<String, f64>>,
     /// Mappings with a build-id.
@@ -159,7 +159,7 @@ struct Collected {
     n_addresses: usize,
 }
 
-impl Collected {
+impl CollectedProfiles {
     fn of(lines: &str) -> Result<Self> {
         let mut all = Self::default();
         for line in lines.lines() {
@@ -232,9 +232,9 @@ mod tests {
             )
             .replace('\n', "")
         };
-        let got = Collected::of(&request(1)).unwrap();
+        let got = CollectedProfiles::of(&request(1)).unwrap();
         assert_eq!(got.times["wall"], BTreeMap::from([("f".to_owned(), 77.0)]));
         assert_eq!((got.n_build_ids, got.n_addresses), (1, 1));
-        assert!(Collected::of(&request(9)).is_err());
+        assert!(CollectedProfiles::of(&request(9)).is_err());
     }
 }

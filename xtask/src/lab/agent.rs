@@ -16,7 +16,7 @@ use anyhow::{Context, Result, ensure};
 use fs_err as fs;
 use serde_json::Value;
 
-use self::health::Health;
+use self::health::AgentHealth;
 use self::store::LoopbackStore;
 use self::targets::{OSDS, osd_flags, osds};
 use super::ceph;
@@ -99,7 +99,7 @@ pub fn run(lab: &Lab, options: &Options) -> Result<()> {
 
         LoopbackStore::build()?;
         let got = folder.join("store.json");
-        let store = LoopbackStore::start(&got, &store::Mode::default())?;
+        let store = LoopbackStore::start(&got, &store::StoreMode::default())?;
         let address = free_address()?;
         let state = folder.join("state");
         if state.exists() {
@@ -140,16 +140,16 @@ fn watch(
     agent: &mut Background,
     address: &str,
     log: &Path,
-) -> Result<(Vec<Health>, Duration)> {
+) -> Result<(Vec<AgentHealth>, Duration)> {
     let begin = Instant::now();
     let length = Duration::from_secs(60 * options.minutes);
-    let mut healths: Vec<Health> = Vec::new();
+    let mut healths: Vec<AgentHealth> = Vec::new();
     let mut found_after = None;
     println!("     at      CPU  names  memory  descriptors threads observations/s");
     loop {
         thread::sleep(to_middle());
         agent.require_running()?;
-        let now = Health::read(address, agent.pid())?;
+        let now = AgentHealth::read(address, agent.pid())?;
         if let Some(before) = healths.last() {
             let since = (now.at - begin).as_secs_f64();
             println!("{since:>5.0} s {}", now.line(before));
@@ -196,7 +196,7 @@ fn start_anew(lab: &Lab, log: &Path) -> Result<Duration> {
 }
 
 /// Whether CPU time and memory are within their limits, and nothing is lost.
-fn judge_health(healths: &[Health]) -> Vec<String> {
+fn judge_health(healths: &[AgentHealth]) -> Vec<String> {
     let begin = healths[0].at;
     let settled = healths
         .iter()
@@ -205,7 +205,7 @@ fn judge_health(healths: &[Health]) -> Vec<String> {
         return vec!["the agent was not watched for long enough".to_owned()];
     };
     let (cpu, names) = last.cpu_percent(settled);
-    let of_memory = |health: &Health| health.value("resident_bytes");
+    let of_memory = |health: &AgentHealth| health.value("resident_bytes");
     let before = &healths[healths.len() * 3 / 4];
     let growth = of_memory(last) / of_memory(before) - 1.0;
     let largest = healths.iter().map(of_memory).fold(0.0, f64::max);

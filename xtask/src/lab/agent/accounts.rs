@@ -13,12 +13,12 @@ const JITTER_NS: f64 = 1e6;
 
 /// A stretch of time, ns since 1970.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Stretch {
+pub(super) struct LifeStretch {
     pub(super) from: f64,
     pub(super) to: f64,
 }
 
-impl Stretch {
+impl LifeStretch {
     /// What is left of it without these, which are in order.
     fn without(self, others: &[Self]) -> Vec<Self> {
         let (mut left, mut from) = (Vec::new(), self.from);
@@ -38,14 +38,14 @@ impl Stretch {
 /// A process by its label, and what is known of it beside the agent.
 #[derive(Default)]
 pub(super) struct Lived {
-    pub(super) lives: Vec<Stretch>,
+    pub(super) lives: Vec<LifeStretch>,
     /// Threads of it, if that is known.
     pub(super) threads: Option<f64>,
 }
 
 /// What the store has of all processes.
 #[derive(Default, PartialEq, Debug)]
-pub(super) struct Accounts {
+pub(super) struct DayAccounts {
     pub(super) profiles: usize,
     /// Whole intervals of processes that lived and were recorded, which the store does not have.
     pub(super) missing: u64,
@@ -60,20 +60,20 @@ pub(super) struct Accounts {
     pub(super) stored: f64,
 }
 
-impl Accounts {
+impl DayAccounts {
     /// Compares them. `away` are the times without an agent, in order.
     pub(super) fn of(
         all_lived: &BTreeMap<String, Lived>,
-        away: &[Stretch],
+        away: &[LifeStretch],
         all_got: &[Value],
         interval_ns: f64,
     ) -> Self {
-        let mut windows: BTreeMap<String, Vec<(Stretch, f64)>> = BTreeMap::new();
+        let mut windows: BTreeMap<String, Vec<(LifeStretch, f64)>> = BTreeMap::new();
         for got in all_got {
             let labels = &got["labels"];
             let name = [&labels["daemon"], &labels["vm"]].map(text).concat();
             let (from, to) = (number(&got["from"]), number(&got["to"]));
-            let window = (Stretch { from, to }, number(&got["time"]));
+            let window = (LifeStretch { from, to }, number(&got["time"]));
             windows.entry(name).or_default().push(window);
         }
         let mut accounts = Self {
@@ -96,8 +96,8 @@ impl Accounts {
         &mut self,
         name: &str,
         lived: &Lived,
-        away: &[Stretch],
-        windows: &[(Stretch, f64)],
+        away: &[LifeStretch],
+        windows: &[(LifeStretch, f64)],
         interval_ns: f64,
     ) {
         for pair in windows.windows(2) {
@@ -105,16 +105,17 @@ impl Accounts {
                 continue;
             };
             // Two processes of one name in one interval have a profile each.
-            let is_other = |life: &Stretch| life.to > before.from - FOUND_NS && life.to < next.to;
+            let is_other =
+                |life: &LifeStretch| life.to > before.from - FOUND_NS && life.to < next.to;
             if before.to - next.from > JITTER_NS && !lived.lives.iter().any(is_other) {
                 let ms = (before.to - next.from) / 1e6;
                 self.twice
                     .push(format!("{name}: {ms:.0} ms at {}", next.from));
             }
         }
-        let covered: Vec<Stretch> = windows.iter().map(|(window, _)| *window).collect();
+        let covered: Vec<LifeStretch> = windows.iter().map(|(window, _)| *window).collect();
         for life in &lived.lives {
-            let found = Stretch {
+            let found = LifeStretch {
                 from: life.from + FOUND_NS,
                 to: life.to,
             };
@@ -134,7 +135,7 @@ impl Accounts {
             let Some(threads) = lived.threads else {
                 continue;
             };
-            let inside = |window: &Stretch| window.from >= found.from && window.to <= found.to;
+            let inside = |window: &LifeStretch| window.from >= found.from && window.to <= found.to;
             for (window, time) in windows.iter().filter(|(window, _)| inside(window)) {
                 self.lived += threads * (window.to - window.from) / 1e9;
                 self.stored += time / 1e9;
@@ -153,8 +154,8 @@ mod tests {
         })
     }
 
-    fn accounts(lives: &[(f64, f64)], away: &[(f64, f64)], all_got: &[Value]) -> Accounts {
-        let stretch = |&(from, to): &(f64, f64)| Stretch {
+    fn accounts(lives: &[(f64, f64)], away: &[(f64, f64)], all_got: &[Value]) -> DayAccounts {
+        let stretch = |&(from, to): &(f64, f64)| LifeStretch {
             from: from * 1e9,
             to: to * 1e9,
         };
@@ -162,9 +163,9 @@ mod tests {
             lives: lives.iter().map(stretch).collect(),
             threads: Some(1.0),
         };
-        let away: Vec<Stretch> = away.iter().map(stretch).collect();
+        let away: Vec<LifeStretch> = away.iter().map(stretch).collect();
         let all = BTreeMap::from([("a".to_owned(), lived)]);
-        Accounts::of(&all, &away, all_got, 1e9)
+        DayAccounts::of(&all, &away, all_got, 1e9)
     }
 
     /// Check that what is missing is counted in whole intervals, but not before a process was found, nor without an agent.

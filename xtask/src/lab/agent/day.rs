@@ -16,9 +16,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use super::accounts::{Accounts, Lived, Stretch};
-use super::health::{Health, family};
-use super::store::{self, LoopbackStore, Mode};
+use super::accounts::{DayAccounts, LifeStretch, Lived};
+use super::health::{AgentHealth, family};
+use super::store::{self, LoopbackStore, StoreMode};
 use super::targets::osd_flags;
 use crate::lab::place::Lab;
 use crate::process::{
@@ -49,13 +49,13 @@ const UNSURE: &str = "push_unsure_total";
 
 /// What happens at an hour of the day.
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Event {
+enum DayEvent {
     /// The agent is ended by a signal, and started again.
     Agent(Signal),
     /// The store ends.
     Ended,
     /// It starts, and behaves so.
-    Store(Mode),
+    Store(StoreMode),
     /// Nothing more fits on the disk of the agent's state.
     Full,
     Freed,
@@ -64,58 +64,58 @@ enum Event {
 }
 
 /// Hours and what happens then.
-fn events() -> Vec<(f64, Event)> {
-    let normal = Event::Store(Mode::default());
+fn events() -> Vec<(f64, DayEvent)> {
+    let normal = DayEvent::Store(StoreMode::default());
     let clock = |clock_ahead| {
-        Event::Store(Mode {
+        DayEvent::Store(StoreMode {
             clock_ahead,
-            ..Mode::default()
+            ..StoreMode::default()
         })
     };
     let mut all = vec![
-        (1.0, Event::Agent(Signal::SIGTERM)),
-        (2.0, Event::Agent(Signal::SIGKILL)),
-        (2.5, Event::Agent(Signal::SIGTERM)),
-        (3.0, Event::Ended),
+        (1.0, DayEvent::Agent(Signal::SIGTERM)),
+        (2.0, DayEvent::Agent(Signal::SIGKILL)),
+        (2.5, DayEvent::Agent(Signal::SIGTERM)),
+        (3.0, DayEvent::Ended),
         (3.3, normal),
-        (7.0, Event::Crowd(MANY)),
-        (8.0, Event::Crowd(FEW)),
+        (7.0, DayEvent::Crowd(MANY)),
+        (8.0, DayEvent::Crowd(FEW)),
         // Ten minutes off is within what stores take; eleven is refused.
         (9.0, clock(600)),
         (10.0, clock(-590)),
         (11.0, clock(-660)),
         (11.5, normal),
         // Full while the store takes nothing.
-        (12.0, Event::Ended),
-        (12.0, Event::Full),
-        (12.3, Event::Freed),
+        (12.0, DayEvent::Ended),
+        (12.0, DayEvent::Full),
+        (12.3, DayEvent::Freed),
         (12.35, normal),
         // More than the spool holds.
-        (14.0, Event::Ended),
+        (14.0, DayEvent::Ended),
         (15.2, normal),
         (
             17.0,
-            Event::Store(Mode {
+            DayEvent::Store(StoreMode {
                 rate: Some(20_000),
-                ..Mode::default()
+                ..StoreMode::default()
             }),
         ),
         (17.5, normal),
         (
             18.0,
-            Event::Store(Mode {
+            DayEvent::Store(StoreMode {
                 hangs: true,
-                ..Mode::default()
+                ..StoreMode::default()
             }),
         ),
         (18.3, normal),
-        (20.0, Event::Crowd(MANY)),
-        (21.0, Event::Crowd(FEW)),
+        (20.0, DayEvent::Crowd(MANY)),
+        (21.0, DayEvent::Crowd(FEW)),
     ];
     // A store that is started again and again.
     for at in 0..5 {
         let at = 4.0 + f64::from(at) * 0.2;
-        all.extend([(at, Event::Ended), (at + 0.03, normal)]);
+        all.extend([(at, DayEvent::Ended), (at + 0.03, normal)]);
     }
     all.sort_by(|a, b| a.0.total_cmp(&b.0));
     all
@@ -127,7 +127,7 @@ fn now_ns() -> f64 {
 }
 
 /// A process that calls itself an OSD and waits: one thread, which is idle.
-struct Short {
+struct ShortLived {
     number: u64,
     child: Child,
     born: f64,
@@ -136,7 +136,7 @@ struct Short {
 
 /// Processes that come and go.
 struct Shorts {
-    alive: Vec<Short>,
+    alive: Vec<ShortLived>,
     wanted: usize,
     next: u64,
     lived: BTreeMap<String, Lived>,
@@ -178,7 +178,7 @@ impl Shorts {
             sh.arg0("ceph-osd").args(["-c", "read line", "--id"]);
             let child = sh.arg(number.to_string()).stdin(Stdio::piped()).spawn()?;
             let seconds = 10 + self.random(50);
-            self.alive.push(Short {
+            self.alive.push(ShortLived {
                 number,
                 child,
                 born,
@@ -188,11 +188,11 @@ impl Shorts {
         Ok(())
     }
 
-    fn end(&mut self, mut short: Short) -> Result<()> {
+    fn end(&mut self, mut short: ShortLived) -> Result<()> {
         // Its input ends, and it with it.
         drop(short.child.stdin.take());
         short.child.wait()?;
-        let life = Stretch {
+        let life = LifeStretch {
             from: short.born,
             to: now_ns(),
         };
@@ -216,7 +216,7 @@ impl Drop for Shorts {
 
 /// The OSDs and the machine of the lab, which others may start anew: when each was seen to run.
 #[derive(Default)]
-struct Lasting(BTreeMap<(String, i32), Stretch>);
+struct Lasting(BTreeMap<(String, i32), LifeStretch>);
 
 impl Lasting {
     fn look(&mut self, lab: &Lab) -> Result<()> {
@@ -228,7 +228,7 @@ impl Lasting {
                 &*daemon.name
             };
             let seen = self.0.entry((name.to_owned(), daemon.pid));
-            seen.or_insert(Stretch { from: now, to: now }).to = now;
+            seen.or_insert(LifeStretch { from: now, to: now }).to = now;
         }
         Ok(())
     }
@@ -285,7 +285,7 @@ struct Agents {
     n: usize,
     running: Background,
     /// When there was none, or it had not begun.
-    away: Vec<Stretch>,
+    away: Vec<LifeStretch>,
     /// What those that have ended had counted.
     counted: BTreeMap<String, f64>,
 }
@@ -319,15 +319,15 @@ impl Agents {
             Ok(fs::read_to_string(&log)?.contains("recording "))
         });
         recording.with_context(|| log_tail(&log))?;
-        self.away.push(Stretch {
+        self.away.push(LifeStretch {
             from: gone,
             to: now_ns() + 1e9,
         });
         Ok(())
     }
 
-    fn health(&self) -> Result<Health> {
-        Health::read(&self.address, self.running.pid()).with_context(|| log_tail(&self.log()))
+    fn health(&self) -> Result<AgentHealth> {
+        AgentHealth::read(&self.address, self.running.pid()).with_context(|| log_tail(&self.log()))
     }
 
     /// Ends the one that runs, and starts another.
@@ -379,10 +379,10 @@ struct Day {
 }
 
 /// How the agent was at an hour, and which one it was.
-struct Look {
+struct AgentLook {
     hour: f64,
     agent: usize,
-    health: Health,
+    health: AgentHealth,
 }
 
 impl Day {
@@ -392,7 +392,7 @@ impl Day {
         let folder = result_folder("lab-agent-day")?;
         let disk = SmallDisk::new(&folder.join("state"))?;
         let got = folder.join("store-0.json");
-        let store = LoopbackStore::start(&got, &Mode::default())?;
+        let store = LoopbackStore::start(&got, &StoreMode::default())?;
         let port = store.url.rsplit(':').next();
         let port = port.and_then(|port| port.parse().ok());
         let mut agents = Agents {
@@ -431,16 +431,16 @@ impl Day {
         self.store.take().map_or(Ok(()), LoopbackStore::end)
     }
 
-    fn happens(&mut self, event: Event) -> Result<()> {
+    fn happens(&mut self, event: DayEvent) -> Result<()> {
         match event {
-            Event::Agent(signal) => self.agents.restart(signal),
-            Event::Ended => self.end_store(),
-            Event::Store(mode) => {
+            DayEvent::Agent(signal) => self.agents.restart(signal),
+            DayEvent::Ended => self.end_store(),
+            DayEvent::Store(mode) => {
                 self.end_store()?;
                 let got = self
                     .folder
                     .join(format!("store-{}.json", self.all_got.len()));
-                let mode = Mode {
+                let mode = StoreMode {
                     port: self.port,
                     ..mode
                 };
@@ -448,9 +448,9 @@ impl Day {
                 self.all_got.push(got);
                 Ok(())
             }
-            Event::Full => self.disk.fill(),
-            Event::Freed => self.disk.free(),
-            Event::Crowd(n) => {
+            DayEvent::Full => self.disk.fill(),
+            DayEvent::Freed => self.disk.free(),
+            DayEvent::Crowd(n) => {
                 self.shorts.wanted = n;
                 Ok(())
             }
@@ -458,7 +458,7 @@ impl Day {
     }
 
     /// Looks at the agent, and prints a row of the curve.
-    fn look(&self, hour: f64, before: Option<&Look>) -> Result<Look> {
+    fn look(&self, hour: f64, before: Option<&AgentLook>) -> Result<AgentLook> {
         let health = self.agents.health()?;
         let agent = self.agents.n;
         // What another agent counted is not its own.
@@ -468,7 +468,7 @@ impl Day {
             let line = health.line(&before.health);
             println!("{hour:>6.2} {alive:>5} {line} {waiting:>8}");
         }
-        Ok(Look {
+        Ok(AgentLook {
             hour,
             agent,
             health,
@@ -505,7 +505,7 @@ pub(super) fn run(lab: &Lab, interval_ms: u64, intervals: u64) -> Result<()> {
     let begin = Instant::now();
     let hour = Duration::from_millis(interval_ms * intervals) / 24;
     let mut events = events().into_iter().peekable();
-    let mut looks: Vec<Look> = Vec::new();
+    let mut looks: Vec<AgentLook> = Vec::new();
     println!("  hour alive     CPU  names  memory  descriptors threads observations/s  waiting");
     let mut next_look = begin;
     while begin.elapsed() < 24 * hour {
@@ -530,7 +530,7 @@ pub(super) fn run(lab: &Lab, interval_ms: u64, intervals: u64) -> Result<()> {
     }
     let n_lives: usize = lived.values().map(|lived| lived.lives.len()).sum();
     println!("{n_lives} processes of {} names", lived.len());
-    let accounts = Accounts::of(&lived, &day.agents.away, &got, interval_ms as f64 * 1e6);
+    let accounts = DayAccounts::of(&lived, &day.agents.away, &got, interval_ms as f64 * 1e6);
     let mut wrong = judge_accounts(&accounts, &day.agents.counted, interval_ms);
     wrong.extend(judge_flat(&looks));
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -539,7 +539,7 @@ pub(super) fn run(lab: &Lab, interval_ms: u64, intervals: u64) -> Result<()> {
 
 /// Whether what the store does not have is what the agent counted, and nothing is there twice.
 fn judge_accounts(
-    accounts: &Accounts,
+    accounts: &DayAccounts,
     counted: &BTreeMap<String, f64>,
     interval_ms: u64,
 ) -> Vec<String> {
@@ -578,9 +578,9 @@ fn judge_accounts(
 }
 
 /// Whether the last agent takes as much in the last quiet hours as in its first ones.
-fn judge_flat(looks: &[Look]) -> Vec<String> {
+fn judge_flat(looks: &[AgentLook]) -> Vec<String> {
     let last = looks.last().map_or(0, |look| look.agent);
-    let median = |from: f64, to: f64, of: &dyn Fn(&Health) -> f64| {
+    let median = |from: f64, to: f64, of: &dyn Fn(&AgentHealth) -> f64| {
         let hours = from..to;
         let within = looks
             .iter()
@@ -593,7 +593,7 @@ fn judge_flat(looks: &[Look]) -> Vec<String> {
     for (what, of) in [
         (
             "memory",
-            (&|health: &Health| health.kernel.memory) as &dyn Fn(&Health) -> f64,
+            (&|health: &AgentHealth| health.kernel.memory) as &dyn Fn(&AgentHealth) -> f64,
         ),
         ("descriptors", &|health| health.kernel.descriptors as f64),
         ("threads", &|health| health.kernel.threads as f64),
@@ -619,7 +619,7 @@ mod tests {
         let events = events();
         assert!(events.is_sorted_by(|a, b| a.0 <= b.0));
         assert!(events.iter().all(|(hour, _)| *hour < 22.0));
-        let last = |is: &dyn Fn(&Event) -> bool| {
+        let last = |is: &dyn Fn(&DayEvent) -> bool| {
             events
                 .iter()
                 .rev()
@@ -627,12 +627,12 @@ mod tests {
                 .map(|(_, event)| *event)
         };
         assert_eq!(
-            last(&|event| matches!(event, Event::Store(_) | Event::Ended)),
-            Some(Event::Store(Mode::default()))
+            last(&|event| matches!(event, DayEvent::Store(_) | DayEvent::Ended)),
+            Some(DayEvent::Store(StoreMode::default()))
         );
         assert_eq!(
-            last(&|event| matches!(event, Event::Crowd(_))),
-            Some(Event::Crowd(FEW))
+            last(&|event| matches!(event, DayEvent::Crowd(_))),
+            Some(DayEvent::Crowd(FEW))
         );
     }
 
@@ -640,13 +640,13 @@ mod tests {
     #[test]
     fn judged() {
         let judge = |missing, twice: &[&str], lost| {
-            let accounts = Accounts {
+            let accounts = DayAccounts {
                 missing,
                 at_most: missing,
                 twice: twice.iter().map(|text| (*text).to_owned()).collect(),
                 lived: 100.0,
                 stored: 100.2,
-                ..Accounts::default()
+                ..DayAccounts::default()
             };
             judge_accounts(
                 &accounts,

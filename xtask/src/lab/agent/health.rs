@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use fs_err as fs;
 
 /// The agent at a moment.
-pub(super) struct Health {
+pub(super) struct AgentHealth {
     pub(super) at: Instant,
     metrics: BTreeMap<String, f64>,
     /// Of all its processes, by `/proc`.
@@ -25,7 +25,7 @@ pub(super) struct KernelCounts {
     pub(super) threads: usize,
 }
 
-impl Health {
+impl AgentHealth {
     /// Asks `/metrics`, and reads `/proc` of a process and its descendants.
     pub(super) fn read(address: &str, pid: i32) -> Result<Self> {
         let mut stream = TcpStream::connect(address).context("the agent serves no metrics")?;

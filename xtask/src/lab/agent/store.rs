@@ -13,7 +13,7 @@ use crate::process::{
 
 /// How the store behaves.
 #[derive(Default, Clone, Copy, PartialEq, Debug)]
-pub(super) struct Mode {
+pub(super) struct StoreMode {
     /// Port; 0 is any that is free.
     pub(super) port: u16,
     /// Its clock less that of this machine, s.
@@ -39,9 +39,9 @@ impl LoopbackStore {
     }
 
     /// Starts a store, which prints to a new file what it gets.
-    pub(super) fn start(got: &Path, mode: &Mode) -> Result<Self> {
+    pub(super) fn start(got: &Path, mode: &StoreMode) -> Result<Self> {
         let program = target_folder().join("release/examples/store");
-        let Mode {
+        let StoreMode {
             port,
             clock_ahead,
             rate,
