@@ -137,8 +137,9 @@ pub(super) struct NameHolders {
 impl NameHolders {
     /// Which of these are doubtful, by their place, and what is to be said of it.
     pub(super) fn doubtful(&mut self, claims: &[Claim]) -> (Vec<bool>, Vec<String>) {
+        let claims: Vec<Claim> = claims.iter().map(|claim| self.with_user(claim)).collect();
         let mut by_name: HashMap<&str, Vec<&Claim>> = HashMap::new();
-        for claim in claims {
+        for claim in &claims {
             by_name.entry(&claim.name).or_default().push(claim);
         }
         let mut remarks = Vec::new();
@@ -180,6 +181,16 @@ impl NameHolders {
             self.keep(claim);
         }
         (doubtful, remarks)
+    }
+
+    /// The claim with the user that its process had before: one that has just ended tells none.
+    fn with_user(&self, claim: &Claim) -> Claim {
+        let mut had = self.had.get(&claim.name).into_iter().flatten();
+        let same = had.find(|had| (had.pid, &had.birth) == (claim.pid, &claim.birth));
+        Claim {
+            uid: claim.uid.or_else(|| same?.uid),
+            ..claim.clone()
+        }
     }
 
     fn keep(&mut self, claim: &Claim) {
@@ -225,6 +236,21 @@ mod tests {
         let n = doubtful.iter().filter(|doubtful| **doubtful).count();
         assert_eq!(remarks.len(), n, "{remarks:?}");
         doubtful
+    }
+
+    /// Check that a process that has just ended, so that its user is unknown, keeps its name, and that the next one of its user
+    /// has it then.
+    #[test]
+    fn just_ended() {
+        let mut names = NameHolders::default();
+        let living = claim(1, 2000, USER);
+        let ended = Claim {
+            uid: None,
+            ..living.clone()
+        };
+        for claim in [living, ended, claim(2, 2000, USER)] {
+            assert_eq!(doubtful(&mut names, &[claim]), [false]);
+        }
     }
 
     /// Check who keeps the name of two that come at once: the one of the unit, else the one of the system's user, else none.

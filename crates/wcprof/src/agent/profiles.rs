@@ -116,7 +116,7 @@ impl<'a> Profiles<'a> {
         {
             let mut figures = self.figures.lock();
             figures.names += self.names.spent - before;
-            figures.lost += Duration::from_nanos(cut.from().0.saturating_sub(from.0));
+            figures.lost += lost((from.0, to.0), cut.from().0);
         }
         let seen = self.rates.seen(kept.snapshot.observations().filter_map(
             |(thread, process, n_ticks)| Some((thread, cut.process(process)?, n_ticks)),
@@ -262,6 +262,11 @@ impl Looked {
     }
 }
 
+/// How much of an interval the ring does not hold, which begins at `held`; times in ns.
+fn lost((from, to): (u64, u64), held: u64) -> Duration {
+    Duration::from_nanos(held.min(to).saturating_sub(from))
+}
+
 /// Labels of a process and those of a part of it, which count more.
 fn merged(labels: &Labels, more: Labels) -> Labels {
     let all = labels.iter().cloned().chain(more);
@@ -280,4 +285,16 @@ fn uuid() -> String {
         &hex[20..],
     ]
     .join("-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that no more is lost of an interval than it has, however late it comes.
+    #[test]
+    fn lost_at_most_all() {
+        let lost = |held| lost((100, 130), held).as_nanos();
+        assert_eq!([0, 100, 110, 130, 900].map(lost), [0, 0, 10, 30, 30]);
+    }
 }
