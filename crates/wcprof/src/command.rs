@@ -27,8 +27,9 @@ use crate::failure::{Exit, Failure};
 use crate::session::named;
 use crate::signals::{ENDING, Ending, SignalWatch, at_signals};
 
-/// How often the command is looked at: whether it has ended, or runs another program.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// How often the command is looked at, whether it has ended or runs another program: often while it begins, then seldom.
+const LOOK_SOON: Duration = Duration::from_millis(1);
+const LOOK_LATER: Duration = Duration::from_millis(20);
 /// A process that stops itself does so within this, also on a machine that has no CPU for it.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Exit codes of shells for a command that cannot be executed, and that is not there.
@@ -145,25 +146,25 @@ impl StartedCommand {
     /// Lets it begin, and hands it to the recording as soon as it runs its own program, and each that it becomes later.
     pub(crate) fn begin(&self) -> anyhow::Result<()> {
         let pid = self.pid();
-        let mut seen = Target::open(pid)?;
+        let mut seen = Arc::new(Target::open(pid)?);
         kill(self.raw_pid(), Signal::SIGCONT)?;
         self.has_begun.store(true, Ordering::Relaxed);
         let arrivals = self.arrivals.clone();
+        let began = Instant::now();
         let follow = move || {
             loop {
                 match seen.liveness() {
-                    Liveness::Same => thread::sleep(LOOK_EVERY.min(Duration::from_millis(1))),
+                    Liveness::Same => {
+                        let pause = (began.elapsed() / 20).clamp(LOOK_SOON, LOOK_LATER);
+                        thread::sleep(pause);
+                    }
                     Liveness::Exec => match Target::open(pid) {
                         Ok(target) => {
-                            let target = Arc::new(target);
-                            arrivals.push(Arc::clone(&target));
-                            match Target::open(pid) {
-                                Ok(again) => seen = again,
-                                Err(_) => break,
-                            }
+                            seen = Arc::new(target);
+                            arrivals.push(Arc::clone(&seen));
                         }
                         Err(_) if seen.has_exited() => break,
-                        Err(_) => thread::sleep(LOOK_EVERY),
+                        Err(_) => thread::sleep(LOOK_SOON),
                     },
                     Liveness::Exited => break,
                 }
