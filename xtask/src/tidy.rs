@@ -9,6 +9,7 @@ mod license;
 mod loops;
 mod promises;
 mod sources;
+mod types;
 
 use std::path::PathBuf;
 

@@ -15,6 +15,8 @@ pub struct Code {
     pub paths: Vec<String>,
     /// What is imported by which name, and whether that is a re-export.
     pub imports: Vec<(String, String, bool)>,
+    /// Names of the types that are defined.
+    pub types: Vec<String>,
 }
 
 impl Code {
@@ -52,6 +54,9 @@ impl Code {
             {
                 code.function(&lines, at, end);
             }
+            let is_nested = lines[at].starts_with(' ');
+            code.types
+                .extend(type_name(item).filter(|_| !(is_nested && item.starts_with("type "))));
             code.name_paths(line);
             at += 1;
         }
@@ -102,6 +107,15 @@ impl Code {
             name => self.imports.push((path, name.to_owned(), is_public)),
         }
     }
+}
+
+/// The name of the type that an item defines. Associated types are not told from others.
+fn type_name(item: &str) -> Option<String> {
+    let (kind, rest) = item.split_once(' ')?;
+    let is_type = ["struct", "enum", "trait", "union", "type"].contains(&kind);
+    let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_'));
+    let name = &rest[..end.unwrap_or(rest.len())];
+    (is_type && name.starts_with(char::is_uppercase)).then(|| name.to_owned())
 }
 
 /// The line with the end of the item, or part of one, that begins in a line.
@@ -155,5 +169,13 @@ mod tests {
             .map(|(path, name, _)| format!("{path}={name}"));
         assert_eq!(imports.collect::<Vec<_>>(), ["a=a", "a::b::C=C", "a::d=E"]);
         assert!(code.imports.iter().all(|(.., is_public)| *is_public));
+    }
+
+    /// Check that types are found whatever they are visible to, but not associated ones and those of tests.
+    #[test]
+    fn types() {
+        let code = "pub(crate) struct A<T>(T);\nenum B {\n    C,\n}\ntype D = u8;\nimpl E for A {\n    type F = u8;\n}\n\
+                    fn f() {\n    struct G;\n}\n#[cfg(test)]\nmod tests {\n    struct H;\n}";
+        assert_eq!(Code::parse(code).types, ["A", "B", "D", "G"]);
     }
 }

@@ -7,7 +7,7 @@ use anyhow::Result;
 use fs_err as fs;
 
 use super::code::Code;
-use super::loops;
+use super::{loops, types};
 
 const MAX_LINES: usize = 800;
 const MAX_MEDIAN_LINES: usize = 200;
@@ -60,6 +60,18 @@ pub fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
         }
         findings.extend(found.into_iter().map(|text| format!("{name}: {text}")));
     }
+    let product = crates
+        .iter()
+        .filter(|(folder, _)| folder.starts_with("crates"));
+    let types: Vec<(String, String)> = product
+        .flat_map(|(folder, files)| files.iter().map(move |file| (folder, file)))
+        .flat_map(|(folder, (below, code))| {
+            let file = folder.join("src").join(below).display().to_string();
+            let names = code.types.iter();
+            names.map(move |name| (file.clone(), name.clone()))
+        })
+        .collect();
+    findings.extend(types::check(&types));
     for (folder, files) in &crates {
         let loops = loops::check(files).into_iter();
         findings.extend(loops.map(|text| format!("{}: {text}", folder.display())));
