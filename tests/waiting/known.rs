@@ -11,6 +11,7 @@ use wcprof_testkit::{
     Attach, Engine, Folded, RemoteProcess, Samples, Variant, copy_program, fixture, printed, skip,
     thread_ids, wait_until,
 };
+use wcprof_types::ThreadState;
 
 /// Thread, its state, and whether a function of the C library says so; else one of the program does.
 type Known = (&'static str, &'static str, bool);
@@ -112,7 +113,10 @@ pub(crate) fn fewer_names(engine: Engine) {
         };
         let truth = time("ask") / (time("ask") + time("rest"));
         let mut samples = Samples::default();
-        samples.add(&recording, |thread, _| thread == "k-ask");
+        // What it waits, of which the share is: a machine that gives it no CPU has few of these.
+        samples.add(&recording, |thread, state| {
+            thread == "k-ask" && state == ThreadState::Blocked
+        });
         let tolerance = recording.verdict.tolerance(truth, samples.n_effective());
         let waits = thread.states(&["[idle]", "[blocked]"]);
         let share = waits.states(&["[blocked]"]).share_of(&waits);

@@ -430,7 +430,7 @@ impl Overview<'_> {
             _ => "threads",
         };
         let head = heading(format!(
-            "WHERE THREADS WAIT, but for a CPU or work ({unit}, state, function < caller, holder)"
+            "WHERE THREADS WAIT, without waits for a CPU or for work ({unit}, state, function < caller, holder)"
         ));
         head.into_iter().chain(lines).collect()
     }

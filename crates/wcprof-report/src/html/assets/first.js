@@ -31,6 +31,6 @@ function firstScreen() {
     el('h2', {}, 'Pools (threads, on average)'), table('first-pools', [['pool'], ['threads', 1], ...f.columns.map(([name, state]) => [[dot(state), name], 1]), ['']], pools),
     el('div', { class: 'two' },
       kinds.length > 0 && el('div', {}, el('h2', {}, 'Where CPU goes'), table('first-cpu', [['% of CPU', 1], ['kind of work'], ['called by']], kinds)),
-      waits.length > 0 && el('div', {}, el('h2', {}, 'Where threads wait, but for a CPU or work'), table('first-waits', [['time', 1], ['state'], ['function < its caller'], ['lock held by']], waits))),
+      waits.length > 0 && el('div', {}, el('h2', {}, 'Where threads wait (without waits for a CPU or for work)'), table('first-waits', [['time', 1], ['state'], ['function < its caller'], ['lock held by']], waits))),
     el('p', { class: 'plain' }, f.quality));
 }
