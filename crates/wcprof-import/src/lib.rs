@@ -78,18 +78,23 @@ pub fn import<R: Read + Seek>(mut source: R, options: &Options) -> Result<Trace>
 ///
 /// # Errors
 /// When the file is no core of x86-64, too large, or damaged.
-pub fn import_core<R: Read + Seek>(
+pub fn import_core<R: Read + Seek + Clone>(
     mut source: R,
     options: &Options,
     files: &dyn ModuleFiles,
 ) -> Result<Trace> {
     let head = core_head(&mut source)?;
-    source.seek(SeekFrom::Start(0)).map_err(ImportError::Read)?;
-    let source = BufReader::new(source);
-    match core::Packing::of(&head) {
-        Some(packing) => core::import(&mut *packing.unpack(source)?, options, files),
-        None => core::import(&mut core::Plain(source), options, files),
-    }
+    let packing = core::Packing::of(&head);
+    let open = move || {
+        let mut source = source.clone();
+        source.seek(SeekFrom::Start(0)).map_err(ImportError::Read)?;
+        let source = BufReader::new(source);
+        Ok(match packing {
+            Some(packing) => packing.unpack(source)?,
+            None => Box::new(core::Plain(source)) as Box<dyn core::Forward + '_>,
+        })
+    };
+    core::import(&open, options, files)
 }
 
 /// Whether a file is a core file, packed or not.

@@ -101,7 +101,7 @@ impl Images {
         begins.map(|image| image.start().0)
     }
 
-    /// Finds the files of those that have code.
+    /// Finds the files of those whose build-id is in memory. `is_code`: whether a mapping was dumped, or left out, as code.
     pub(super) fn find(
         &mut self,
         memory: &CoreMemory,
@@ -111,13 +111,13 @@ impl Images {
         let mut known: HashMap<(String, BuildId), Option<ImageCode>> = HashMap::new();
         let mut room = MAX_CODE_BYTES;
         for image in &mut self.all {
-            if !image.maps.iter().any(&is_code) {
-                continue;
-            }
             let path = image.path().to_owned();
             image.build_id = build_id(memory.from(image.start().0));
             let Some(build_id) = &image.build_id else {
-                self.unidentified.push(path);
+                // gdb leaves segments with code out, so that a core of it does not tell which files have some.
+                if image.maps.iter().any(&is_code) {
+                    self.unidentified.push(path);
+                }
                 continue;
             };
             let key = (path, build_id.clone());

@@ -1,4 +1,4 @@
-//! The memory of a core file that is wanted: read once, from its beginning to its end, so that a packed file needs no copy.
+//! The memory of a core file that is wanted: read from its beginning to its end, so that a packed file needs no copy.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -69,29 +69,38 @@ impl<R: Read> Forward for Packed<R> {
     }
 }
 
+/// Begins to read a file at its beginning.
+pub(crate) type OpenCore<'a> = dyn Fn() -> Result<Box<dyn Forward + 'a>> + 'a;
+
 /// A file, and how far it was read.
-pub(super) struct Reading<'a> {
-    file: &'a mut dyn Forward,
+pub(super) struct Reading<'o, 'a> {
+    open: &'o OpenCore<'a>,
+    file: Box<dyn Forward + 'a>,
     at: u64,
 }
 
-impl<'a> Reading<'a> {
-    pub(super) fn new(file: &'a mut dyn Forward) -> Self {
-        Self { file, at: 0 }
+impl<'o, 'a> Reading<'o, 'a> {
+    /// # Errors
+    /// When the file cannot be read.
+    pub(super) fn new(open: &'o OpenCore<'a>) -> Result<Self> {
+        Ok(Self {
+            open,
+            file: open()?,
+            at: 0,
+        })
     }
 
-    /// The bytes at `offset`, which is not before what was read; fewer where the file ends.
+    /// The bytes at `offset`; fewer where the file ends. For what is before the end of the last ones the file is read again from
+    /// its beginning.
     ///
     /// # Errors
-    /// When reading fails, or the place was passed.
+    /// When reading fails.
     pub(super) fn read(&mut self, offset: u64, len: usize) -> Result<Vec<u8>> {
-        let gap = offset.checked_sub(self.at).ok_or_else(|| {
-            ImportError::Core(
-                "its parts are not in the order in which Linux and gdb write them".into(),
-            )
-        })?;
+        if offset < self.at {
+            (self.file, self.at) = ((self.open)()?, 0);
+        }
         let mut bytes = Vec::new();
-        let read = self.file.skip(gap).and_then(|()| {
+        let read = self.file.skip(offset - self.at).and_then(|()| {
             let mut part = (&mut *self.file).take(len as u64);
             part.read_to_end(&mut bytes)
         });
@@ -115,7 +124,7 @@ impl CoreMemory {
     /// # Errors
     /// When reading fails.
     pub(super) fn read(
-        reading: &mut Reading<'_>,
+        reading: &mut Reading<'_, '_>,
         segments: &[Segment],
         wanted: &[Range<u64>],
     ) -> Result<Self> {
@@ -191,10 +200,13 @@ mod tests {
             0x1000..0x1040,
         ];
         for is_packed in [false, true] {
-            let mut plain = Plain(io::Cursor::new(&file));
-            let mut packed = Packed::new(&file[..]);
-            let file: &mut dyn Forward = if is_packed { &mut packed } else { &mut plain };
-            let mut reading = Reading::new(file);
+            let open = || -> Result<Box<dyn Forward + '_>> {
+                Ok(match is_packed {
+                    false => Box::new(Plain(io::Cursor::new(&file))),
+                    true => Box::new(Packed::new(&file[..])),
+                })
+            };
+            let mut reading = Reading::new(&open).unwrap();
             let memory = CoreMemory::read(&mut reading, &segments, &wanted).unwrap();
             let expected: Vec<u8> = (100..132).collect();
             assert_eq!(memory.from(0x5000), expected);
@@ -203,7 +215,7 @@ mod tests {
             assert_eq!(memory.from(0x103f), [0; 0]);
             assert_eq!(memory.from(0x1031), [199]);
             assert_eq!(memory.n_cut, 14);
-            assert!(reading.read(0, 1).is_err());
+            assert_eq!(reading.read(7, 2).unwrap(), [7, 8], "read again");
         }
     }
 }

@@ -13,7 +13,7 @@ mod packed;
 mod start;
 
 pub(crate) use elf::is_core;
-pub(crate) use memory::{Forward, Plain};
+pub(crate) use memory::{Forward, OpenCore, Plain};
 pub(crate) use packed::Packing;
 pub use start::name_by_start;
 
@@ -57,13 +57,13 @@ const WITH_OPERATION: [u32; 2] = [16, SYS_FUTEX];
 /// Files that are named in a note.
 const MAX_NAMED: usize = 3;
 
-/// Reads a core. `files`: where the files that it maps are on this machine.
+/// Reads a core, again from its beginning where its notes are at its end, as gdb writes them. `files`: where the files that it maps are on this machine.
 pub(crate) fn import(
-    file: &mut dyn Forward,
+    open: &OpenCore<'_>,
     options: &Options,
     files: &dyn ModuleFiles,
 ) -> Result<Trace> {
-    let mut reading = Reading::new(file);
+    let mut reading = Reading::new(open)?;
     let segments = segments(&mut reading)?;
     let notes = segments.iter().find(|segment| segment.is_notes());
     let notes = notes.ok_or_else(|| ImportError::Core("it has no notes".to_owned()))?;
@@ -105,7 +105,7 @@ pub(crate) fn import(
 }
 
 /// All program headers.
-fn segments(reading: &mut Reading<'_>) -> Result<Vec<Segment>> {
+fn segments(reading: &mut Reading<'_, '_>) -> Result<Vec<Segment>> {
     let header = reading.read(0, HEADER)?;
     let headers = ProgramHeaders::new(&header).map_err(ImportError::Core)?;
     let mut bytes = reading.read(headers.offset, PROGRAM_HEADER)?;
