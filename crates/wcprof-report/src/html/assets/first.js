@@ -25,12 +25,12 @@ function firstScreen() {
   if (nPools > 0) pools.push(el('tr', {}, el('td', { class: 'dim' }, count(nPools, 'other')), el('td'), el('td', { class: 'num' }, more.toFixed(2)), el('td', { class: 'dim', colspan: f.columns.length }, 'threads on average in all')));
   return el('section', { id: 'first', 'aria-label': 'first screen' }, el('h1', { class: 'plain' }, DATA.headline.title),
     f.head.map(line => el('p', { class: 'plain' }, line)), f.cpu_wait && el('p', { class: 'plain' }, el('b', {}, f.cpu_wait)),
-    el('h2', {}, 'What to do'), f.to_do.length > 0 && el('p', { class: 'dim' }, 'Each with what there is at most to gain (~ estimated): cores, or threads that no longer wait.'),
+    el('h2', {}, 'What to do'), f.to_do.length > 0 && el('p', { class: 'dim' }, `Each with what there is at most to gain${f.to_do.some(one => one.gain.startsWith('~')) ? ' (~ estimated)' : ''}: cores, or threads that no longer wait.`),
     f.to_do.length ? f.to_do.flatMap((one, at) => [one.heading && el('p', { class: 'plain' }, `${one.heading}:`), el('ol', { class: 'todo' }, item(one, at))]) : el('p', {}, 'Nothing was found that can be changed.'),
     f.more_to_do && el('p', { class: 'dim' }, f.more_to_do),
     el('h2', {}, 'Pools (threads, on average)'), table('first-pools', [['pool'], ['threads', 1], ...f.columns.map(([name, state]) => [[dot(state), name], 1]), ['']], pools),
     el('div', { class: 'two' },
       kinds.length > 0 && el('div', {}, el('h2', {}, 'Where CPU goes'), table('first-cpu', [['% of CPU', 1], ['kind of work'], ['called by']], kinds)),
-      waits.length > 0 && el('div', {}, el('h2', {}, 'Where threads wait (without waits for a CPU or for work)'), table('first-waits', [['time', 1], ['state'], ['function < its caller'], ['lock held by']], waits))),
+      waits.length > 0 && el('div', {}, el('h2', {}, 'Where threads wait (without waits for a CPU or for work)'), table('first-waits', [['time of all threads', 1], ['state'], ['function < its caller'], ['lock held by']], waits))),
     el('p', { class: 'plain' }, f.quality));
 }
