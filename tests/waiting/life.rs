@@ -3,6 +3,7 @@
 use std::fs::rename;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
@@ -218,11 +219,12 @@ fn out_of_time() {
 }
 
 /// What a command that wcprof runs leaves: its exit code, and what wcprof said.
-fn run_command(engine: Engine, command: &[&str]) -> (Option<i32>, TempDir, String) {
+fn run_command(engine: Engine, flags: &[&str], command: &[&str]) -> (Option<i32>, TempDir, String) {
     let folder = tempfile::tempdir().expect("a folder");
     let output = wcprof()
         .args(["attach", "--engine", engine.name(), "--raw", "-o"])
         .arg(trace_in(&folder))
+        .args(flags)
         .arg("--")
         .args(command)
         .output()
@@ -236,7 +238,7 @@ fn run_command(engine: Engine, command: &[&str]) -> (Option<i32>, TempDir, Strin
 
 pub(crate) fn command(engine: Engine) {
     for (code, command) in [(7, "exit 7"), (143, "kill -TERM $$"), (0, "exec sleep 0.3")] {
-        let (found, folder, said) = run_command(engine, &["sh", "-c", command]);
+        let (found, folder, said) = run_command(engine, &[], &["sh", "-c", command]);
         assert_eq!(found, Some(code), "{command}: {said}");
         if code == 0 {
             let (trace, ending) = read_trace(&trace_in(&folder));
@@ -245,9 +247,24 @@ pub(crate) fn command(engine: Engine) {
             assert_eq!(last.comm, "sleep", "the program that the command became");
         }
     }
-    let (found, _, said) = run_command(engine, &["/nonexistent/command"]);
+    let (found, _, said) = run_command(engine, &[], &["/nonexistent/command"]);
     assert_eq!(found, Some(127), "{said}");
     assert!(said.contains("/nonexistent/command"), "{said}");
+    if has_capability() {
+        // Its own rights, and no others; it begins with a second of the clock, not before the next one.
+        let script = "[ $(id -un) = nobody ] && grep -q 'CapEff:.0*$' /proc/self/status && sleep 0.3 && exit 5";
+        let flags = ["--user", "nobody", "--at", "/1s"];
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .expect("a time");
+        let (found, folder, said) = run_command(engine, &flags, &["sh", "-c", script]);
+        assert_eq!(found, Some(5), "{said}");
+        let (trace, _) = read_trace(&trace_in(&folder));
+        let began = trace.tables.header.started_unix_ns / 1_000_000_000;
+        assert!(began > now.as_secs(), "{began} after {now:?}");
+    } else {
+        skip("a command of another user", "needs root");
+    }
     // A signal of the user is the command's.
     let folder = tempfile::tempdir().expect("a folder");
     let script = "trap 'exit 9' TERM; echo ready; while :; do sleep 0.02; done";
