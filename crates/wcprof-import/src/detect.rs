@@ -33,7 +33,7 @@ const FOREIGN: &[(&[u8], &str, &str)] = &[
     (
         b"\x7fELF",
         "a program or a core dump",
-        "what profilers record is imported",
+        "a core file needs no import: `wcprof report CORE` reads it",
     ),
     (
         b"\x80",
