@@ -1,7 +1,7 @@
 //! The agent against live processes and a store: which intervals there are, whose, and what they hold.
 
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::Signal;
@@ -99,6 +99,16 @@ fn until(store: &TestStore, all: &mut Vec<Got>, mut is_last: impl FnMut(&Got) ->
     panic!("not among {MAX_REQUESTS} requests: {seen:?}");
 }
 
+/// The program of `split_sleep.c`, copied to a folder under a name that no other process has.
+fn sleeper(folder: &Path, name: &str) -> PathBuf {
+    let program = folder.join(name);
+    copy_program(
+        &fixture("split_sleep.c", Variant::NoFramePointers),
+        &program,
+    );
+    program
+}
+
 /// One interval of a service begins where the last one ends. They come in any order: one that was refused comes later.
 fn assert_gapless(all: &mut [Got], service: &str) {
     for got in &*all {
@@ -143,11 +153,7 @@ fn minute_of_demo() {
 #[test]
 fn check_measures() {
     let folder = tempfile::tempdir().expect("temporary folder");
-    let program = folder.path().join("measured");
-    copy_program(
-        &fixture("split_sleep.c", Variant::NoFramePointers),
-        &program,
-    );
+    let program = sleeper(folder.path(), "measured");
     let target = RemoteProcess::start(&program);
     let mut check = wcprof();
     check.args(["agent", "--check", "--name", "measured", "--interval", "2s"]);
@@ -285,11 +291,7 @@ fn state_folder() {
 #[test]
 fn hangups() {
     let folder = tempfile::tempdir().expect("temporary folder");
-    let program = folder.path().join("hangups");
-    copy_program(
-        &fixture("split_sleep.c", Variant::NoFramePointers),
-        &program,
-    );
+    let program = sleeper(folder.path(), "hangups");
     let target = RemoteProcess::start(&program);
     let store = TestStore::start(|| Reply::Hang);
     let agent = start(Engine::ProcfsOnly, &store, folder.path(), "hangups");
@@ -318,11 +320,7 @@ fn n_descriptors(pid: i32) -> usize {
 fn restarts() {
     let folder = tempfile::tempdir().expect("temporary folder");
     let name = "restarts-often";
-    let program = folder.path().join(name);
-    copy_program(
-        &fixture("split_sleep.c", Variant::NoFramePointers),
-        &program,
-    );
+    let program = sleeper(folder.path(), name);
     let other = RemoteProcess::start(&program);
     let store = TestStore::start(|| Reply::AsReal);
     let agent = start(Engine::ProcfsOnly, &store, folder.path(), name);
@@ -399,11 +397,7 @@ pub(crate) fn one_is_silent(engine: Engine) {
 pub(crate) fn follows(engine: Engine) {
     let folder = tempfile::tempdir().expect("temporary folder");
     let name = "agent-target";
-    let program = folder.path().join(name);
-    copy_program(
-        &fixture("split_sleep.c", Variant::NoFramePointers),
-        &program,
-    );
+    let program = sleeper(folder.path(), name);
     let mut n = 0;
     let store = TestStore::start(move || {
         n += 1;

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -259,20 +259,31 @@ fn killed_while_recording() {
     );
 }
 
-/// Check that `kill -9` of the process that the user started ends the recording, and that the trace is complete.
-#[test]
-fn front_killed() {
-    let target = RemoteProcess::start(&fixture("eintr.c", Variant::NoFramePointers));
-    let (mut child, folder) = Attach::new(Engine::ProcfsOnly, target.pid())
+/// A recording that has begun, and the process that does its work.
+fn recording(target: &RemoteProcess) -> (Child, i32, TempDir) {
+    let (child, folder) = Attach::new(Engine::ProcfsOnly, target.pid())
         .seconds(0.0)
         .spawn();
     let worker = worker(&child);
     wait_for_trace(&folder);
-    child.kill().expect("wcprof runs");
-    child.wait().expect("wcprof can be waited for");
+    (child, worker, folder)
+}
+
+/// Waits until the process that does the work has ended.
+fn wait_for_end(worker: i32) {
     wait_until("the process that does the work lives", || {
         (!Path::new(&format!("/proc/{worker}")).exists()).then_some(())
     });
+}
+
+/// Check that `kill -9` of the process that the user started ends the recording, and that the trace is complete.
+#[test]
+fn front_killed() {
+    let target = RemoteProcess::start(&fixture("eintr.c", Variant::NoFramePointers));
+    let (mut child, worker, folder) = recording(&target);
+    child.kill().expect("wcprof runs");
+    child.wait().expect("wcprof can be waited for");
+    wait_for_end(worker);
     let (_, ending) = read_trace(&folder.path().join("test.wct"));
     assert_eq!(ending, Ending::Clean);
 }
@@ -281,20 +292,14 @@ fn front_killed() {
 #[test]
 fn stopped_child() {
     let target = RemoteProcess::start(&fixture("eintr.c", Variant::NoFramePointers));
-    let (mut child, folder) = Attach::new(Engine::ProcfsOnly, target.pid())
-        .seconds(0.0)
-        .spawn();
-    let worker = worker(&child);
-    wait_for_trace(&folder);
+    let (mut child, worker, folder) = recording(&target);
     kill(Pid::from_raw(worker), Signal::SIGSTOP).expect("it runs");
     // Until the time between two of them is long enough.
     wait_until("wcprof does not end", || {
         interrupt(&child);
         child.try_wait().expect("it can be waited for")
     });
-    wait_until("the process that does the work lives", || {
-        (!Path::new(&format!("/proc/{worker}")).exists()).then_some(())
-    });
+    wait_for_end(worker);
     let (trace, ending) = read_trace(&folder.path().join("test.wct"));
     assert_ne!(ending, Ending::Clean);
     assert!(!trace.tables.threads.is_empty());

@@ -61,21 +61,10 @@ pub fn render_locks(report: &LockReport, max_sites: usize, width: usize) -> Stri
 
 /// A circle, a thread a line with its stack below.
 fn deadlock_text(deadlock: &DeadlockReport, width: usize) -> String {
-    let DeadlockReport {
-        process,
-        pid,
-        threads,
-    } = deadlock;
-    let title = match threads.len() {
-        1 => "a thread waits for a lock that it holds itself".to_owned(),
-        n => format!("{} wait for each other's locks", count(n, "thread")),
-    };
-    let mut out = line(
-        &format!("DEADLOCK in {process} (pid {pid}): {title}"),
-        width,
-    );
-    let next = threads.iter().cycle().skip(1);
-    for (one, holder) in threads.iter().zip(next) {
+    let (process, pid) = (&deadlock.process, deadlock.pid);
+    let title = format!("DEADLOCK in {process} (pid {pid}): {}", deadlock.title());
+    let mut out = line(&title, width);
+    for (one, holder) in deadlock.links() {
         let kind = lock_kind(one.kind);
         let text = format!(
             "  {} (tid {}) waits for the {kind} at {:#x}, which {} (tid {}) holds",

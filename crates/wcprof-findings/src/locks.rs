@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use serde::Serialize;
 use wcprof_profile::GroupBy;
 use wcprof_profile::model::{
-    DeadlockedThread, Function, FunctionId, LockKind, LockRow, Profile, ProfileProcess,
+    Deadlock, DeadlockedThread, Function, FunctionId, LockKind, LockRow, Profile, ProfileProcess,
     ProfileStackId, State, UnknownHolder,
 };
-use wcprof_text::{percent, printable_json};
+use wcprof_text::{count, percent, printable_json};
 use wcprof_types::{Pid, Tid};
 
 use crate::finding::{Evidence, EvidenceLine, HELD_BY};
@@ -210,12 +210,30 @@ pub fn lock_report(profile: &Profile, rules: &RuleSet, by: Option<GroupBy>) -> L
         lost_ns,
         known_ns: sum(known()),
         uncertain_ns: sum(known().filter(is_uncertain)),
-        deadlocks: deadlock_reports(profile),
+        deadlocks: (profile.locks.deadlocks.iter())
+            .filter_map(|deadlock| deadlock_report(profile, deadlock))
+            .collect(),
         sites,
     }
 }
 
-fn deadlock_reports(profile: &Profile) -> Vec<DeadlockReport> {
+impl DeadlockReport {
+    /// What is said of it in a line.
+    pub(crate) fn title(&self) -> String {
+        match self.threads.len() {
+            1 => "a thread waits for a lock that it holds itself".to_owned(),
+            n => format!("{} wait for each other's locks", count(n, "thread")),
+        }
+    }
+
+    /// Its threads, each with the one that holds what it waits for.
+    pub(crate) fn links(&self) -> impl Iterator<Item = (&DeadlockLink, &DeadlockLink)> {
+        self.threads.iter().zip(self.threads.iter().cycle().skip(1))
+    }
+}
+
+/// What a profile says of a circle of threads; `None` of one whose first thread it lacks.
+pub(crate) fn deadlock_report(profile: &Profile, deadlock: &Deadlock) -> Option<DeadlockReport> {
     let link = |one: &DeadlockedThread| {
         let thread = profile.threads.get(one.thread)?;
         let functions = frames(profile, one.stack).iter().rev();
@@ -228,16 +246,13 @@ fn deadlock_reports(profile: &Profile) -> Vec<DeadlockReport> {
             frames: names.take(MAX_FRAMES).map(|f| f.name.to_string()).collect(),
         })
     };
-    let reports = profile.locks.deadlocks.iter().filter_map(|deadlock| {
-        let first = profile.threads.get(deadlock.threads.first()?.thread)?;
-        let process = profile.processes.get(first.process)?;
-        Some(DeadlockReport {
-            process: process.title.clone(),
-            pid: process.pid,
-            threads: deadlock.threads.iter().filter_map(link).collect(),
-        })
-    });
-    reports.collect()
+    let first = profile.threads.get(deadlock.threads.first()?.thread)?;
+    let process = profile.processes.get(first.process)?;
+    Some(DeadlockReport {
+        process: process.title.clone(),
+        pid: process.pid,
+        threads: deadlock.threads.iter().filter_map(link).collect(),
+    })
 }
 
 /// The name of a group, and what tells apart those of one name: processes of several hosts may have one pid.
@@ -280,7 +295,7 @@ fn sum<'a>(rows: impl Iterator<Item = &'a LockRow>) -> u64 {
 }
 
 /// Root first; none without a stack.
-fn frames(profile: &Profile, stack: Option<ProfileStackId>) -> &[FunctionId] {
+pub(crate) fn frames(profile: &Profile, stack: Option<ProfileStackId>) -> &[FunctionId] {
     stack.map_or(&[][..], |id| &profile.stacks[id.0 as usize].frames)
 }
 

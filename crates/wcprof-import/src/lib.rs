@@ -13,6 +13,7 @@ mod dump;
 mod error;
 mod folded;
 mod format;
+mod identified_file;
 pub mod limits;
 mod options;
 mod perf;

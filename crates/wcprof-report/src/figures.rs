@@ -92,6 +92,14 @@ pub fn at_a_time(profile: &Profile, ns: u64) -> f64 {
     ns as f64 / profile.duration_ns().max(1) as f64
 }
 
+/// What [`amount`] gives: `time`, or `threads` of snapshots.
+pub(crate) fn amount_of(profile: &Profile) -> &'static str {
+    match profile.header.n_snapshots {
+        0 => "time",
+        _ => "threads",
+    }
+}
+
 /// A sum of time: `1.23 s`; of snapshots, which have none, threads in each: `3 thr`.
 pub fn amount(profile: &Profile, ns: u64) -> String {
     if profile.header.n_snapshots == 0 {

@@ -10,7 +10,8 @@ use wcprof_profile::{GroupBy, GroupKey, View};
 use wcprof_text::{and_more, one_line};
 
 use crate::figures::{
-    COLUMNS, amount, at_a_time, at_a_time_text, busiest_pools, callers, kinds_of_work, wait_sites,
+    COLUMNS, amount, amount_of, at_a_time, at_a_time_text, busiest_pools, callers, kinds_of_work,
+    wait_sites,
 };
 use crate::headline::Headline;
 use crate::overview::Answers;
@@ -119,10 +120,7 @@ fn wait_table(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
         return Ok(());
     }
     writeln!(out, "\n### Where threads wait\n")?;
-    let unit = match profile.header.n_snapshots {
-        0 => "time",
-        _ => "threads",
-    };
+    let unit = amount_of(profile);
     writeln!(
         out,
         "| {unit} | state | place | holder |\n|--:|---|---|---|"

@@ -10,8 +10,8 @@ use wcprof_profile::{CategoryTime, counted_by_class, vm_exits};
 use wcprof_text::{and_more, columns, count, duration, one_line, terminal_name, wrap};
 
 use crate::figures::{
-    COLUMNS, MIN_SHOWN, WaitSite, amount, at_a_time, at_a_time_text, busiest_pools, callers,
-    kinds_of_work, vm_exits_text, wait_sites,
+    COLUMNS, MIN_SHOWN, WaitSite, amount, amount_of, at_a_time, at_a_time_text, busiest_pools,
+    callers, kinds_of_work, vm_exits_text, wait_sites,
 };
 use crate::headline::{Headline, length_text};
 use crate::per_operation::counted_text;
@@ -425,10 +425,7 @@ impl Overview<'_> {
             line.push((Style::Plain, gap + &holder));
             vec![line]
         });
-        let unit = match self.profile.header.n_snapshots {
-            0 => "time",
-            _ => "threads",
-        };
+        let unit = amount_of(self.profile);
         let head = heading(format!(
             "WHERE THREADS WAIT, without waits for a CPU or for work ({unit}, state, function < caller, holder)"
         ));

@@ -39,6 +39,12 @@ pub fn is_pi_lock(op: u32) -> bool {
     PI_LOCKS.contains(&(op & COMMAND_MASK))
 }
 
+/// Whether a futex operation that expects `value` may wait for a lock: a wait for the value 0 is glibc's condition variable or
+/// semaphore, not a mutex (which waits while its word is 2) or a rwlock (a flag is set).
+pub fn can_be_lock(op: u32, value: u32) -> bool {
+    is_wait(op) && (is_pi_lock(op) || value != 0)
+}
+
 /// Words from the one that is waited on upward.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct FutexWords(pub [u32; N_WORDS]);

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use anyhow::Context;
 use wcprof_findings::RuleSet;
+use wcprof_host::clock::unix_ns;
 use wcprof_profile::model::Profile;
 use wcprof_profile::{GroupBy, Rules, View};
 use wcprof_record::Recorded;
 use wcprof_report::{Headline, SvgOptions, TextOptions, TextTrees, svg, text};
 use wcprof_symbols::{Inlines, SymbolOptions, SymbolReport};
 use wcprof_trace::model::SymbolTable;
-use wcprof_types::Pid;
 
 use crate::ahead::Ahead;
 use crate::args::{AttachArgs, ForceArgs, SymbolArgs};
@@ -29,7 +29,7 @@ use crate::open::{Opened, hotspot_rules, state_rules};
 use crate::output::{self, NewTrace, path_of};
 use crate::same_file::is_same_file;
 use crate::select::{self, Chosen};
-use crate::session::{self, Session, SessionOptions, default_trace_path, record, since_1970};
+use crate::session::{self, Session, SessionOptions, default_trace_path, record};
 use crate::signals::Ending;
 use crate::symbols;
 use crate::terminal::Terminal;
@@ -71,10 +71,7 @@ fn record_and_print(args: &AttachArgs, command: Option<&StartedCommand>) -> Resu
         message!("wcprof: {remark}");
     }
     let output = args.output.clone();
-    let pid = match command {
-        Some(command) => command.pid(),
-        None => chosen.targets.first().map_or(Pid(0), |target| target.pid()),
-    };
+    let pid = command.map_or_else(|| chosen.first_pid(), StartedCommand::pid);
     let path = output.unwrap_or_else(|| default_trace_path(pid));
     check_outputs(args, &path)?;
     let options = SessionOptions {
@@ -137,15 +134,15 @@ fn record_and_print(args: &AttachArgs, command: Option<&StartedCommand>) -> Resu
 
 /// Waits until the clock shows a multiple of a time, or a signal comes.
 fn wait_until(multiple: Duration, ending: &Ending) {
-    let multiple = multiple.as_nanos().max(1);
-    let begin = (since_1970().as_nanos() / multiple + 1) * multiple;
+    let multiple = (multiple.as_nanos() as u64).max(1);
+    let begin = (unix_ns() / multiple + 1) * multiple;
     while !ending.recording().load(Ordering::Relaxed) {
-        let left = begin.saturating_sub(since_1970().as_nanos());
+        let left = begin.saturating_sub(unix_ns());
         if left == 0 {
             return;
         }
         // The clock may be set meanwhile.
-        thread::sleep(Duration::from_nanos(left as u64).min(LONGEST_SLEEP));
+        thread::sleep(Duration::from_nanos(left).min(LONGEST_SLEEP));
     }
 }
 

@@ -33,7 +33,7 @@ pub(crate) fn trace_of(path: &Path, symbols: &SymbolArgs) -> Result<Option<File>
 }
 
 /// A core file to a trace with names.
-pub(crate) fn read(source: &File, path: &Path, symbols: &SymbolArgs) -> Result<Trace, Failure> {
+fn read(source: &File, path: &Path, symbols: &SymbolArgs) -> Result<Trace, Failure> {
     let name = path.file_name().unwrap_or(path.as_os_str());
     let options = Options {
         name: name.to_string_lossy().into_owned(),

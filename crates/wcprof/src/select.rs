@@ -118,6 +118,13 @@ pub(crate) struct Chosen {
     _demo: Option<Workload>,
 }
 
+impl Chosen {
+    /// The number of the first process; 0 where there is none.
+    pub(crate) fn first_pid(&self) -> Pid {
+        self.targets.first().map_or(Pid(0), |target| target.pid())
+    }
+}
+
 /// Opens what the flags choose. A pid that is given must be there; of processes that are found, one that exits
 /// meanwhile is nothing to speak of.
 pub(crate) fn targets(args: &TargetArgs, children: bool) -> Result<Chosen, Failure> {

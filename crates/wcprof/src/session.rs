@@ -497,14 +497,9 @@ fn header(sampler: &Sampler, options: &SessionOptions) -> Header {
         host: text(|u| u.nodename()),
         kernel: text(|u| u.release()),
         n_cpus: thread::available_parallelism().map_or(1, |n| n.get() as u32),
-        started_unix_ns: since_1970().as_nanos() as u64,
+        started_unix_ns: unix_ns(),
         n_snapshots: 0,
     }
-}
-
-/// The time of day.
-pub(crate) fn since_1970() -> Duration {
-    Duration::from_nanos(unix_ns())
 }
 
 /// Names that match an include glob (all, without one) and no exclude glob.
@@ -521,7 +516,7 @@ fn thread_filter(include: &[String], exclude: &[String]) -> Result<Option<KeepTh
 
 /// `wcprof-PID-DATE.wct` in the current folder.
 pub(crate) fn default_trace_path(pid: Pid) -> PathBuf {
-    format!("wcprof-{pid}-{}.wct", since_1970().as_secs()).into()
+    format!("wcprof-{pid}-{}.wct", unix_ns() / 1_000_000_000).into()
 }
 
 #[cfg(test)]

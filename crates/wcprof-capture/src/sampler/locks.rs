@@ -1,16 +1,14 @@
 //! Who may hold what threads wait for: reads, at each tick, the memory of the locks that threads
 //! are blocked on in `futex`.
 //!
-//! Costs nothing while no thread waits with a word that can be a lock's: a wait for the value 0 is
-//! glibc's condition variable or semaphore, not a mutex (which waits while its word is 2) or a
-//! rwlock (a flag is set). Locks whose memory names no thread of the target are left alone after
+//! Costs nothing while no thread waits with a word that can be a lock's ([`can_be_lock`]). Locks whose memory names no thread of the target are left alone after
 //! a few looks.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use wcprof_types::lock::{FutexWords, OWNER_WORDS, WORD_BYTES, is_pi_lock, is_wait};
+use wcprof_types::lock::{FutexWords, OWNER_WORDS, WORD_BYTES, can_be_lock};
 use wcprof_types::{Avma, Pid, Sched, Tid};
 
 use super::pulse::Pulse;
@@ -53,11 +51,9 @@ struct Watched {
 /// The address of the word, if the thread waits on one that can be a lock's.
 pub(super) fn lock_of(sched: Sched, call: Option<InSyscall>) -> Option<u64> {
     let call = call.filter(|_| sched == Sched::Blocked)?;
-    let op = call.args[1] as u32;
-    let can_be_lock = call.number == Some(libc::SYS_futex as u32)
-        && is_wait(op)
-        && (is_pi_lock(op) || call.args[2] as u32 != 0);
-    Some(call.args[0]).filter(|address| can_be_lock && address % 4 == 0)
+    let is_lock = call.number == Some(libc::SYS_futex as u32)
+        && can_be_lock(call.args[1] as u32, call.args[2] as u32);
+    Some(call.args[0]).filter(|address| is_lock && address % 4 == 0)
 }
 
 impl LockWatch {

@@ -15,26 +15,25 @@ const PT_NOTE: u32 = 4;
 const PF_X: u32 = 1;
 const NT_GNU_BUILD_ID: u32 = 3;
 
-/// Little-endian numbers in bytes; 0 where there are none.
+/// Bytes at a place; zeros where there are fewer.
+fn array_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let found = bytes.get(at..).and_then(|bytes| bytes.first_chunk());
+    found.copied().unwrap_or([0; N])
+}
+
+/// A little-endian number in bytes; 0 where there is none.
 pub(super) fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    bytes
-        .get(at..)
-        .and_then(|b| b.first_chunk())
-        .map_or(0, |b| u16::from_le_bytes(*b))
+    u16::from_le_bytes(array_at(bytes, at))
 }
 
+/// As [`u16_at`].
 pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    bytes
-        .get(at..)
-        .and_then(|b| b.first_chunk())
-        .map_or(0, |b| u32::from_le_bytes(*b))
+    u32::from_le_bytes(array_at(bytes, at))
 }
 
+/// As [`u16_at`].
 pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    bytes
-        .get(at..)
-        .and_then(|b| b.first_chunk())
-        .map_or(0, |b| u64::from_le_bytes(*b))
+    u64::from_le_bytes(array_at(bytes, at))
 }
 
 /// Whether the first bytes of a file are those of an ELF core file of any machine.

@@ -3,18 +3,18 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use wcprof_symbols::elf::Source;
 use wcprof_symbols::{ModuleFile, ModuleFiles, ModuleIdentity};
 use wcprof_trace::model::{Frame, Module, ModuleId, ProcessId};
 use wcprof_types::{
     Avma, BuildId, FileOffset, LoadBias, Mapping, RelativeAddress, StackEnd, Svma, undeleted,
 };
-use wcprof_unwind::{ModuleCode, TextMemory, Unwinder};
+use wcprof_unwind::{TextMemory, Unwinder};
 
 use super::elf::build_id;
 use super::memory::CoreMemory;
 use crate::builder::{Builder, cut};
 use crate::error::Result;
+use crate::identified_file::IdentifiedFile;
 
 pub(super) const VDSO: &str = "[vdso]";
 /// Bytes of call frame information in memory, of all images.
@@ -26,7 +26,7 @@ pub(super) struct Image {
     /// The first is that of its beginning.
     maps: Vec<Mapping>,
     build_id: Option<BuildId>,
-    code: Option<(LoadBias, Arc<ModuleCode>, Arc<Source>)>,
+    code: Option<(LoadBias, Arc<IdentifiedFile>)>,
     /// Once an address in it was met.
     module: Option<ModuleId>,
 }
@@ -50,12 +50,11 @@ impl Image {
         let as_offset = LoadBias(start.start.0.wrapping_sub(start.offset.0));
         self.code
             .as_ref()
-            .map_or((as_offset, Svma(0)), |(bias, code, _)| (*bias, code.base()))
+            .map_or((as_offset, Svma(0)), |(bias, file)| {
+                (*bias, file.code.base())
+            })
     }
 }
-
-/// Call frame information of a file, and the file.
-type ImageCode = (Arc<ModuleCode>, Arc<Source>);
 
 /// The images of a process, by address.
 #[derive(Debug, Default)]
@@ -108,7 +107,7 @@ impl Images {
         is_code: impl Fn(&Mapping) -> bool,
         files: &dyn ModuleFiles,
     ) {
-        let mut known: HashMap<(String, BuildId), Option<ImageCode>> = HashMap::new();
+        let mut known: HashMap<(String, BuildId), Option<Arc<IdentifiedFile>>> = HashMap::new();
         let mut room = MAX_CODE_BYTES;
         for image in &mut self.all {
             let path = image.path().to_owned();
@@ -123,12 +122,12 @@ impl Images {
             let key = (path, build_id.clone());
             let found = known.entry(key).or_insert_with_key(|(path, build_id)| {
                 let found = open(files, path, build_id, room);
-                room -= found.as_ref().map_or(0, |(code, _)| code.heap_bytes());
-                found.map(|(code, source)| (Arc::new(code), Arc::new(source)))
+                room -= found.as_ref().map_or(0, |file| file.code.heap_bytes());
+                found.map(Arc::new)
             });
-            let code = found.as_ref().and_then(|(code, source)| {
-                let bias = image.maps.iter().find_map(|map| code.load_bias(map))?;
-                Some((bias, Arc::clone(code), Arc::clone(source)))
+            let code = found.as_ref().and_then(|file| {
+                let bias = image.maps.iter().find_map(|map| file.code.load_bias(map))?;
+                Some((bias, Arc::clone(file)))
             });
             if code.is_none() {
                 self.missing.push(image.path().to_owned());
@@ -139,7 +138,7 @@ impl Images {
 
     /// Adds the vdso, whose image is in the core.
     pub(super) fn add_vdso(&mut self, start: u64, bytes: &[u8]) {
-        let Ok(code) = ModuleCode::parse(bytes) else {
+        let Some(file) = IdentifiedFile::of_image(bytes.to_vec()) else {
             return;
         };
         let map = Mapping {
@@ -153,15 +152,11 @@ impl Images {
             inode: 0,
             path: VDSO.to_owned(),
         };
-        let bias = code.load_bias(&map).unwrap_or(LoadBias(start));
+        let bias = file.code.load_bias(&map).unwrap_or(LoadBias(start));
         let at = self.all.partition_point(|image| image.start() < map.start);
         let image = Image {
-            build_id: code.build_id().cloned(),
-            code: Some((
-                bias,
-                Arc::new(code),
-                Arc::new(Source::Bytes(bytes.to_vec())),
-            )),
+            build_id: file.code.build_id().cloned(),
+            code: Some((bias, Arc::new(file))),
             maps: vec![map],
             module: None,
         };
@@ -172,13 +167,20 @@ impl Images {
     pub(super) fn unwinder(&self) -> Unwinder {
         let mut unwinder = Unwinder::default();
         for image in &self.all {
-            let code = image.code.as_ref();
-            let bias = code.map_or(LoadBias(0), |(bias, ..)| *bias);
-            let code = code.map(|(_, code, _)| Arc::clone(code));
+            let file = image.code.as_ref();
+            let bias = file.map_or(LoadBias(0), |(bias, _)| *bias);
+            let code = file.map(|(_, file)| Arc::clone(&file.code));
             let code = code.ok_or(StackEnd::ModuleUnreadable);
             unwinder.add_module(image.start(), image.end(), bias, code);
         }
         unwinder
+    }
+
+    /// Which image an address is in.
+    fn at(&self, address: Avma) -> Option<usize> {
+        let after = self.all.partition_point(|image| image.start() <= address);
+        let at = after.checked_sub(1)?;
+        (address < self.all[at].end()).then_some(at)
     }
 
     /// The frame of a lookup address.
@@ -191,11 +193,10 @@ impl Images {
         process: ProcessId,
         builder: &mut Builder,
     ) -> Result<Frame> {
-        let at = self.all.partition_point(|image| image.start() <= address);
-        let image = at.checked_sub(1).and_then(|at| self.all.get_mut(at));
-        let Some(image) = image.filter(|image| address < image.end()) else {
+        let Some(at) = self.at(address) else {
             return Ok(Frame::Unmapped(address));
         };
+        let image = &mut self.all[at];
         let (bias, base) = image.bias();
         let module = match image.module {
             Some(module) => module,
@@ -219,7 +220,7 @@ impl Images {
         let function = image
             .code
             .as_ref()
-            .and_then(|(_, code, _)| code.fde_start(svma));
+            .and_then(|(_, file)| file.code.fde_start(svma));
         Ok(Frame::Native {
             module,
             address: relative(svma),
@@ -231,39 +232,28 @@ impl Images {
 /// Code bytes: a core has none of files, as they are there.
 impl TextMemory for &Images {
     fn read_text(&mut self, address: Avma, bytes: &mut [u8]) -> bool {
-        let at = self.all.partition_point(|image| image.start() <= address);
-        let image = at.checked_sub(1).and_then(|at| self.all.get(at));
-        let code = image
-            .filter(|image| address < image.end())
-            .and_then(|image| image.code.as_ref());
-        let Some((bias, code, source)) = code else {
-            return false;
-        };
-        let offset = code.file_offset(bias.to_svma(address));
-        offset
-            .is_some_and(|FileOffset(at)| source.read_into(format_args!("code"), at, bytes).is_ok())
+        let code = self.at(address).and_then(|at| self.all[at].code.as_ref());
+        code.is_some_and(|(bias, file)| file.read_text(*bias, address, bytes))
     }
 }
 
-/// Opens the file of an image, and checks that it is the one that was loaded.
+/// Opens the file of an image, if it is the one that was loaded.
 fn open(
     files: &dyn ModuleFiles,
     path: &str,
     build_id: &BuildId,
     room: usize,
-) -> Option<(ModuleCode, Source)> {
+) -> Option<IdentifiedFile> {
     let identity = ModuleIdentity {
         path: path.to_owned(),
         build_id: Some(build_id.clone()),
         pid: None,
         start: None,
     };
-    let ModuleFile::File(file) = files.open(&identity).ok()? else {
-        return None;
-    };
-    let code = ModuleCode::read(file.clone(), room).ok()?;
-    let is_loaded = code.build_id() == Some(build_id);
-    is_loaded.then_some((code, Source::from_file(file).ok()?))
+    match files.open(&identity).ok()? {
+        ModuleFile::File(file) => IdentifiedFile::read(file, build_id, room),
+        ModuleFile::Bytes(_) => None,
+    }
 }
 
 #[cfg(test)]

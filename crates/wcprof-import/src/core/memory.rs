@@ -163,7 +163,7 @@ impl CoreMemory {
         }
     }
 
-    /// The bytes from `address` on, as far as they are known.
+    /// The known bytes that begin at `address`: none where that was not read.
     pub(super) fn from(&self, address: u64) -> &[u8] {
         let piece = self.pieces.range(..=address).next_back();
         let piece = piece.and_then(|(start, bytes)| {

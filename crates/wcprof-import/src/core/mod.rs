@@ -22,9 +22,9 @@ use std::ops::Range;
 
 use wcprof_symbols::ModuleFiles;
 use wcprof_trace::model::{
-    LockLook, LockOwner, OwnerState, ProcessId, Span, StackId, ThreadId, Trace, WaitId,
+    LockLook, LockOwner, OwnerState, ProcessId, SNAPSHOT_NS, Span, StackId, ThreadId, Trace, WaitId,
 };
-use wcprof_types::lock::{FutexWords, OWNER_WORDS, WORD_BYTES, is_pi_lock, is_wait};
+use wcprof_types::lock::{FutexWords, OWNER_WORDS, WORD_BYTES, can_be_lock, is_wait};
 use wcprof_types::{Avma, Pid, RED_ZONE, ThreadState, TimeNs, Wait, redact_args};
 use wcprof_unwind::{ReadError, StackMemory, UnwoundStack};
 
@@ -49,8 +49,6 @@ const MAX_STACKS: u64 = 96 << 20;
 /// Bytes of a loaded file that hold its build-id: the kernel dumps the first page (`vma_dump_size`, `fs/coredump.c`).
 const FIRST_PAGE: u64 = 4096;
 const MAX_VDSO: u64 = 1 << 20;
-/// Time that stands for a thread.
-const WEIGHT: u64 = 1_000_000_000;
 const SYS_FUTEX: u32 = 202;
 /// System calls whose second argument is an operation: `ioctl`, `futex`.
 const WITH_OPERATION: [u32; 2] = [16, SYS_FUTEX];
@@ -101,7 +99,7 @@ pub(crate) fn import(
     };
     core.add()?;
     core.say_what_is_missing();
-    Ok(core.builder.finish(WEIGHT))
+    Ok(core.builder.finish(SNAPSHOT_NS))
 }
 
 /// All program headers.
@@ -195,7 +193,7 @@ impl Core {
         for thread in &threads {
             let id = self.builder.thread(process, thread.tid, &comm)?;
             let known = &mut self.builder.trace.tables.threads[id.0 as usize];
-            known.end = TimeNs(WEIGHT);
+            known.end = TimeNs(SNAPSHOT_NS);
             let mut memory = CoreStack {
                 memory: &self.memory,
                 sp: thread.regs.sp.0,
@@ -206,8 +204,8 @@ impl Core {
             self.builder.span(Span {
                 thread: id,
                 start: TimeNs(0),
-                end: TimeNs(WEIGHT),
-                weight: WEIGHT,
+                end: TimeNs(SNAPSHOT_NS),
+                weight: SNAPSHOT_NS,
                 n_samples: 1,
                 state: wait.map_or(ThreadState::OnCpu, |_| ThreadState::Blocked),
                 wait,
@@ -261,12 +259,10 @@ impl Core {
             .enumerate()
             .map(|(at, thread)| (thread.tid.0, at))
             .collect();
-        let is_lock = |(_, op): &(u64, u32), thread: &CoreThread| {
-            is_pi_lock(*op) || thread.call.is_some_and(|(_, args)| args[2] as u32 != 0)
-        };
         let waited = threads.iter().filter_map(|thread| {
-            let futex = futex_of(thread)?;
-            is_lock(&futex, thread).then_some(futex.0)
+            let (address, op) = futex_of(thread)?;
+            let (_, args) = thread.call?;
+            can_be_lock(op, args[2] as u32).then_some(address)
         });
         let waited: BTreeSet<u64> = waited.collect();
         for address in waited {
@@ -291,7 +287,7 @@ impl Core {
                 process,
                 address: Avma(address),
                 since: TimeNs(0),
-                until: TimeNs(WEIGHT),
+                until: TimeNs(SNAPSHOT_NS),
                 n_looks: 1,
                 words,
                 owners,

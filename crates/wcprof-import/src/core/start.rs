@@ -27,9 +27,9 @@ const LIBRARY: &[&str] = &[
     "std::invoke",
     "void std::__invoke",
 ];
-/// The names of tids beside these are not looked for further than this many frames from the root.
+/// Frames at the root among which the function is looked for.
 const MAX_DEPTH: usize = 12;
-/// As long as the kernel's names may be: pools are made of names like them.
+/// Characters of a name that are kept: it is the name of a pool.
 const MAX_NAME: usize = 40;
 
 /// Names the threads of an import that has no names of threads by the functions that they begin with, once functions have names.

@@ -1,9 +1,6 @@
 //! StackCopies of user stacks (`perf record --call-graph dwarf`) to frames, by the call frame information
 //! of the files of this machine that have the recorded build-ids, and of this kernel's vdso if it is
 //! the recorded one.
-//!
-//! A file without a recorded build-id is not used: another version of it would give wrong frames, and
-//! a truncated stack is better.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
@@ -12,14 +9,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use linux_perf_data::linux_perf_event_reader::{RawData, Regs};
-use wcprof_symbols::elf::Source;
 use wcprof_symbols::open_regular_in_time;
-use wcprof_types::{
-    Avma, BuildId, FileOffset, LoadBias, Mapping, ScratchRegs, StackEnd, UserRegs, parse_maps,
-};
-use wcprof_unwind::{ModuleCode, StackCopy, TextMemory, Unwinder, UnwoundStack};
+use wcprof_types::{Avma, BuildId, LoadBias, Mapping, ScratchRegs, StackEnd, UserRegs, parse_maps};
+use wcprof_unwind::{StackCopy, TextMemory, Unwinder, UnwoundStack};
 
 use super::maps::{Map, Maps};
+use crate::identified_file::IdentifiedFile;
 
 /// Numbers of registers in perf's samples (`arch/x86/include/uapi/asm/perf_regs.h`).
 mod reg {
@@ -45,18 +40,12 @@ const MAX_MODULES: usize = 1 << 14;
 /// The same of all unwinders: each mapping makes one forget what it knew.
 const MAX_GIVEN: usize = 1 << 18;
 
-/// A file with the recorded build-id.
-struct Code {
-    source: Source,
-    code: Arc<ModuleCode>,
-}
-
 /// The unwinder of one process.
 #[derive(Default)]
 struct ProcessUnwinder {
     unwinder: Unwinder,
     /// By begin: end, load bias, file.
-    texts: BTreeMap<u64, (u64, LoadBias, Arc<Code>)>,
+    texts: BTreeMap<u64, (u64, LoadBias, Arc<IdentifiedFile>)>,
     /// Mappings that it was given.
     n_given: usize,
     /// When it was last used.
@@ -66,7 +55,7 @@ struct ProcessUnwinder {
 /// Unwinds the copies of all processes.
 #[derive(Default)]
 pub(super) struct StackCopies {
-    files: HashMap<(String, BuildId), Option<Arc<Code>>>,
+    files: HashMap<(String, BuildId), Option<Arc<IdentifiedFile>>>,
     file_bytes: usize,
     processes: HashMap<i32, ProcessUnwinder>,
     n_given: usize,
@@ -149,8 +138,9 @@ impl StackCopies {
         for start in changes.into_iter().take(MAX_MODULES) {
             if let Some(map) = maps.by_start.get(&start) {
                 let code = if has_code(map) { self.code(map) } else { None };
-                let bias =
-                    |code: Arc<Code>| Some((code.code.load_bias(&map.mapping(start))?, code));
+                let bias = |code: Arc<IdentifiedFile>| {
+                    Some((code.code.load_bias(&map.mapping(start))?, code))
+                };
                 let code = code.and_then(bias);
                 added.push((start, map.end, has_code(map), code));
             }
@@ -168,7 +158,7 @@ impl StackCopies {
     }
 
     /// The file of a mapping, if it is here and the one that was recorded.
-    fn code(&mut self, map: &Map) -> Option<Arc<Code>> {
+    fn code(&mut self, map: &Map) -> Option<Arc<IdentifiedFile>> {
         let Some(build_id) = &map.build_id else {
             self.note_missing(map, false);
             return None;
@@ -243,7 +233,13 @@ fn has_code(map: &Map) -> bool {
 
 impl ProcessUnwinder {
     /// Adds a mapping in the place of what it covers.
-    fn add(&mut self, start: u64, end: u64, has_code: bool, code: Option<(LoadBias, Arc<Code>)>) {
+    fn add(
+        &mut self,
+        start: u64,
+        end: u64,
+        has_code: bool,
+        code: Option<(LoadBias, Arc<IdentifiedFile>)>,
+    ) {
         let covered: Vec<u64> = self.texts.range(start..end).map(|(&at, _)| at).collect();
         for at in covered {
             self.texts.remove(&at);
@@ -262,23 +258,14 @@ impl ProcessUnwinder {
     }
 }
 
-/// Opens a file, or the vdso, and checks that it is what was recorded.
-fn read(path: &str, build_id: &BuildId) -> Option<Code> {
-    let (source, code) = match path {
-        VDSO => {
-            let bytes = own_vdso()?;
-            let code = ModuleCode::parse(&bytes);
-            (Source::Bytes(bytes), code)
-        }
-        path => {
-            let file = open_regular_in_time(Path::new(path)).ok()?;
-            let code = ModuleCode::read(file.clone(), usize::MAX);
-            (Source::from_file(file).ok()?, code)
-        }
-    };
-    let code = code.ok()?;
-    let code = Arc::new(code);
-    (code.build_id() == Some(build_id)).then_some(Code { source, code })
+/// Opens a file, or the vdso, if it is what was recorded.
+fn read(path: &str, build_id: &BuildId) -> Option<IdentifiedFile> {
+    if path == VDSO {
+        let vdso = IdentifiedFile::of_image(own_vdso()?)?;
+        return (vdso.code.build_id() == Some(build_id)).then_some(vdso);
+    }
+    let file = open_regular_in_time(Path::new(path)).ok()?;
+    IdentifiedFile::read(file, build_id, usize::MAX)
 }
 
 /// The vdso of this kernel, which all its processes share.
@@ -294,7 +281,7 @@ fn own_vdso() -> Option<Vec<u8>> {
 }
 
 /// Code bytes from the files.
-struct Text<'a>(&'a BTreeMap<u64, (u64, LoadBias, Arc<Code>)>);
+struct Text<'a>(&'a BTreeMap<u64, (u64, LoadBias, Arc<IdentifiedFile>)>);
 
 impl TextMemory for Text<'_> {
     fn read_text(&mut self, address: Avma, bytes: &mut [u8]) -> bool {
@@ -303,12 +290,6 @@ impl TextMemory for Text<'_> {
         };
         let until = address.0.checked_add(bytes.len() as u64);
         let fits = until.is_some_and(|until| until <= *end);
-        match code.code.file_offset(bias.to_svma(address)) {
-            Some(FileOffset(at)) if fits => {
-                let read = code.source.read_into(format_args!("code"), at, bytes);
-                read.is_ok()
-            }
-            _ => false,
-        }
+        fits && code.read_text(*bias, address, bytes)
     }
 }

@@ -254,7 +254,7 @@ impl Recording {
         })
     }
 
-    /// Of several events that count CPU time, the first is taken, with its like on other cores; one that counts something else
+    /// Of several events that count CPU time, the first is taken, and events of the same name on other kinds of cores; one that counts something else
     /// only where nothing has time.
     fn is_wanted(&self, event: usize) -> bool {
         let wanted = &self.events[event];

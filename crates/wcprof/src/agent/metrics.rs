@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use wcprof_host::clock::unix_ns;
 use wcprof_host::clock::{children_cpu_ns, own_cpu_ns};
 use wcprof_host::procfs::own_rss;
 use wcprof_host::sys::keep_capabilities;
@@ -13,7 +14,6 @@ use wcprof_host::sys::keep_capabilities;
 use super::figures::{Counted, Figures};
 use super::log::{self, Level};
 use crate::failure::Failure;
-use crate::session::since_1970;
 
 /// Serves the counts at an address, on a thread of its own.
 pub(super) fn serve(address: &str, figures: &Arc<Figures>) -> Result<(), Failure> {
@@ -66,7 +66,7 @@ fn text(counted: &Counted) -> String {
         name,
         "Time since the end of the last profile of a process.",
     );
-    let now = since_1970().as_nanos() as f64;
+    let now = unix_ns() as f64;
     for (title, target) in &counted.targets {
         if target.last_ns > 0 {
             let age = (now - target.last_ns as f64).max(0.0) / 1e9;

@@ -9,6 +9,7 @@ use std::thread;
 use wcprof_capture::Arrivals;
 use wcprof_export::label_value;
 use wcprof_host::clock::monotonic_ns;
+use wcprof_host::clock::unix_ns;
 use wcprof_host::own_files::make_dir;
 use wcprof_record::Recorder;
 use wcprof_trace::ring::Ring;
@@ -26,7 +27,7 @@ use crate::keep::write::{NameOptions, check_folder};
 use crate::keep::{self, Keeping, Triggered};
 use crate::live::Silent;
 use crate::names;
-use crate::session::{SessionOptions, since_1970};
+use crate::session::SessionOptions;
 
 /// Intervals that wait to become profiles.
 const WAITING: usize = 2;
@@ -149,7 +150,7 @@ fn record(
         let (ready, intervals) = (ready.clone(), Arc::clone(&intervals));
         let (figures, ending) = (Arc::clone(figures), options.ending.clone());
         move |recorder: &mut Recorder<Ring>, time| {
-            let unix = u64::try_from(since_1970().as_nanos()).unwrap_or(u64::MAX);
+            let unix = unix_ns();
             let complete = lock(&intervals).complete(time, (monotonic_ns(), unix));
             if let Some(interval) = complete {
                 match ready.try_send((recorder.take_snapshot()?, interval)) {

@@ -27,7 +27,7 @@ use wcprof_report::Answers;
 use wcprof_symbols::SymbolOptions;
 use wcprof_text::time_in;
 use wcprof_trace::ring::RingOptions;
-use wcprof_types::{Pid, TimeNs};
+use wcprof_types::TimeNs;
 
 use crate::args::{AnalysisArgs, SamplingArgs, SymbolArgs, TargetArgs, parse_keep};
 use crate::failure::{Exit, Failure};
@@ -112,9 +112,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
     names::check(&args.analysis.symbols)?;
     let chosen = select::targets(&args.targets, args.children)?;
     let output = args.output.clone();
-    let base = output.unwrap_or_else(|| {
-        default_trace_path(chosen.targets.first().map_or(Pid(0), |target| target.pid()))
-    });
+    let base = output.unwrap_or_else(|| default_trace_path(chosen.first_pid()));
     check_folder(&base)?;
     let options = SessionOptions {
         targets: chosen.targets.clone(),
