@@ -1,7 +1,8 @@
 //! The observed process: checks before attaching, its mappings, its end.
 
 use std::os::fd::OwnedFd;
-use std::{fmt, io};
+use std::time::{Duration, Instant};
+use std::{fmt, io, thread};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
@@ -14,6 +15,9 @@ use crate::procfs::{
     Mappings, TaskStat, cgroups, list_processes, live_folder, live_task, parse_stat, read_bytes,
     read_file, read_mappings, read_status, read_text,
 };
+
+/// How long a process may be in the middle of an `exec` before it is taken as it is.
+const EXEC_PATIENCE: Duration = Duration::from_millis(100);
 
 /// Why a process cannot be a target.
 #[derive(Debug, Error)]
@@ -136,11 +140,16 @@ impl Identity {
         }
     }
 
+    /// Whether its program is there: it is the last that an `exec` sets (`load_elf_binary` in fs/binfmt_elf.c).
+    fn has_text(self) -> bool {
+        self.program.0 != 0
+    }
+
     fn compare(self, now: Self) -> Liveness {
         match now.start_ticks == self.start_ticks {
-            // The kernel shows zeros for a main thread without memory: it has exited, alone or with all
-            // others; only the pidfd shows which.
-            true if now == self || now.program == (0, 0) => Liveness::Same,
+            // The kernel shows no text for a main thread without memory, which has exited, alone or with all others (only
+            // the pidfd shows which), and in the middle of an `exec`.
+            true if now == self || !now.has_text() => Liveness::Same,
             true => Liveness::Exec,
             false => Liveness::Exited,
         }
@@ -193,7 +202,7 @@ impl Target {
         }
         let me = nix::unistd::geteuid().as_raw();
         let uid_differs = status.uids.is_some_and(|(_, uid)| uid != me);
-        let stat = read_stat(pid)?;
+        let stat = read_stat_after_exec(pid)?;
         if stat.is_kernel_thread() {
             return Err(TargetError::KernelThread(pid));
         }
@@ -326,6 +335,19 @@ impl Target {
     }
 }
 
+/// What the kernel says of a process, not in the middle of an `exec`, when it has no arguments yet.
+fn read_stat_after_exec(pid: Pid) -> Result<TaskStat, TargetError> {
+    let began = Instant::now();
+    loop {
+        let stat = read_stat(pid)?;
+        let is_between = !stat.is_kernel_thread() && !Identity::new(&stat).has_text();
+        if !is_between || live_task(pid) != Some(pid) || began.elapsed() > EXEC_PATIENCE {
+            return Ok(stat);
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Whether an auxiliary vector (`getauxval(3)`) is that of a 32-bit program: pairs of 32-bit numbers, with the size of
 /// a program header of that class.
 fn is_32_bit(vector: &[u8]) -> bool {
@@ -398,6 +420,7 @@ fn cgroup_path(lines: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
     use std::os::unix::process::CommandExt;
 
     use super::*;
@@ -435,6 +458,8 @@ mod tests {
         let exec = before.compare(identity(7, 0x2000, 0x7fff_8000));
         assert_eq!(exec, Liveness::Exec);
         assert_eq!(before.compare(identity(7, 0, 0)), Liveness::Same);
+        // The new program's stack is there, its text is not yet.
+        assert_eq!(before.compare(identity(7, 0, 0x7fff_9000)), Liveness::Same);
         assert_eq!(before.compare(identity(8, 0, 0)), Liveness::Exited);
     }
 
@@ -475,11 +500,15 @@ mod tests {
     fn exited_child() {
         let mut child = std::process::Command::new("sh")
             .arg0("/usr/bin/ceph-osd")
-            .args(["-c", "read line", "--id", "3", "--key=AQ=="])
+            .args(["-c", "echo; read line", "--id", "3", "--key=AQ=="])
             .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
             .spawn()
             .unwrap();
         let pid = Pid(child.id() as i32);
+        // It has its arguments a while after `spawn` returns.
+        let ran = child.stdout.as_mut().unwrap().read(&mut [0]).unwrap();
+        assert_eq!(ran, 1);
         let target = Target::open(pid).unwrap();
         assert_eq!(target.title(), "osd.3");
         drop(child.stdin.take());
