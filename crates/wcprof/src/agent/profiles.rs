@@ -50,6 +50,7 @@ pub(super) struct Profiles<'a> {
     ceph: Looked,
     claimed: NameHolders,
     doubts: Sparing,
+    late: Sparing,
     rates: Rates,
 }
 
@@ -65,10 +66,13 @@ impl<'a> Profiles<'a> {
             symbols,
             destination,
             figures,
-            names: LiveNames::new(Detail::Frames, longest_pause(plan.args.sampling.max_cpu)),
+            names: LiveNames::new(plan.args.interval)
+                .with_detail(Detail::Frames)
+                .with_longest_pause(longest_pause(plan.args.sampling.max_cpu)),
             ceph: Looked::default(),
             claimed: NameHolders::default(),
             doubts: Sparing::default(),
+            late: Sparing::default(),
             rates: Rates::default(),
         }
     }
@@ -111,6 +115,10 @@ impl<'a> Profiles<'a> {
         let mut profile = self
             .names
             .profile(kept, &cut, to, symbols, &self.plan.rules)?;
+        if self.names.is_late() {
+            let text = "the look-up of names takes longer than an interval: what is new to it has addresses in place of names until then";
+            log::sparingly(&mut self.late, Level::Warning, text);
+        }
         // Parameters and template arguments are most of the bytes of a profile.
         rename_functions(&mut profile, call_name);
         {

@@ -188,7 +188,8 @@ pub(crate) fn record(
         if !watches.is_empty() {
             let watcher = Watcher {
                 watches,
-                names: LiveNames::default(),
+                // A condition on a function holds for names alone; after that time nothing is kept to look at.
+                names: LiveNames::new(keep),
                 keep,
                 limit: args.trigger_limit,
                 triggered,
@@ -447,7 +448,7 @@ mod tests {
         let triggered = Mutex::default();
         let watcher = || Watcher {
             watches: Vec::new(),
-            names: LiveNames::default(),
+            names: LiveNames::new(Duration::ZERO),
             keep: Duration::from_nanos(10),
             limit: 2,
             triggered: &triggered,

@@ -1,16 +1,15 @@
 //! Names of functions while a recording runs: looked up once, and within a part of the time alone.
 
+mod look_up;
 mod pauses;
 mod remembered;
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use wcprof_host::clock::children_cpu_ns;
-use wcprof_host::work_cpu_ns;
 use wcprof_profile::model::{Detail, Profile};
 use wcprof_profile::{LockTimes, ProfileBuilder, Rules};
-use wcprof_record::{NamedSnapshot, TargetFiles};
+use wcprof_record::{NamedSnapshot, UnmappedFrames};
 use wcprof_symbols::SymbolOptions;
 use wcprof_trace::model::{Frame, FrameId, SymbolFrame, SymbolTable, Tables};
 use wcprof_trace::ring::Cut;
@@ -18,8 +17,8 @@ use wcprof_types::{Avma, Pid, TimeNs};
 
 use crate::args::SymbolArgs;
 use crate::failure::Failure;
-use crate::local_names::{Origin, jit_names, place_of_code, place_of_jit};
-use crate::names;
+use crate::local_names::{Origin, place_of_code, place_of_jit};
+use look_up::{LookUp, Question};
 use pauses::{PAUSE, Pauses};
 use remembered::{Place, Remembered};
 
@@ -27,11 +26,6 @@ use remembered::{Place, Remembered};
 const JIT_AGAIN: Duration = Duration::from_secs(10);
 /// Names remembered; beyond it those that are not in use are forgotten.
 const MAX_NAMES: usize = 1 << 18;
-
-/// CPU time of this thread and of the processes that read symbols for it.
-fn cpu() -> Duration {
-    Duration::from_nanos(work_cpu_ns() + children_cpu_ns())
-}
 
 /// JIT code of a process.
 type JitPlace = (Pid, Avma);
@@ -46,16 +40,13 @@ pub(crate) struct LiveNames {
     jit: HashMap<JitPlace, Vec<SymbolFrame>>,
     jit_asked: Option<Instant>,
     pauses: Pauses,
+    under_way: Option<LookUp>,
+    /// How long a profile waits for a look-up; a later one has its names, or the one after that.
+    patience: Duration,
     /// CPU time that look-ups took so far.
     pub(crate) spent: Duration,
     /// Which frames of one function are kept apart in profiles.
     detail: Detail,
-}
-
-impl Default for LiveNames {
-    fn default() -> Self {
-        Self::new(Detail::default(), PAUSE)
-    }
 }
 
 /// Frames of a recording, by whether they have a name.
@@ -63,29 +54,40 @@ impl Default for LiveNames {
 struct Sorted {
     known: SymbolTable,
     /// Without a name, or with that of their function alone.
-    new: Vec<(FrameId, Place, Frame)>,
+    new: Vec<(FrameId, Place)>,
     jit: Vec<(FrameId, JitPlace)>,
 }
 
 impl LiveNames {
-    /// Of profiles in which frames of one function are kept apart like this. Pauses between look-ups grow to so many
-    /// times what one takes.
-    pub(crate) fn new(detail: Detail, longest_pause: u32) -> Self {
+    /// Of profiles that wait so long for names.
+    pub(crate) fn new(patience: Duration) -> Self {
         Self {
             remembered: Remembered::default(),
             n_asked: 0,
             jit: HashMap::new(),
             jit_asked: None,
-            pauses: Pauses::up_to(longest_pause),
+            pauses: Pauses::up_to(PAUSE),
+            under_way: None,
+            patience,
             spent: Duration::ZERO,
-            detail,
+            detail: Detail::default(),
         }
     }
 
-    /// The first profile has no names that must be looked up.
-    pub(crate) fn first_without_names(mut self) -> Self {
-        self.pauses.put_off_first();
-        self
+    /// The same of profiles in which frames of one function are kept apart like this.
+    pub(crate) fn with_detail(self, detail: Detail) -> Self {
+        Self { detail, ..self }
+    }
+
+    /// The same with pauses between look-ups that grow to so many times what one takes.
+    pub(crate) fn with_longest_pause(self, longest: u32) -> Self {
+        let pauses = Pauses::up_to(longest);
+        Self { pauses, ..self }
+    }
+
+    /// Whether names of the last profile are still looked up.
+    pub(crate) fn is_late(&self) -> bool {
+        self.under_way.is_some()
     }
 
     /// What happened in a part of a recording until `to`, a time of the recording, with the names that
@@ -99,7 +101,7 @@ impl LiveNames {
         rules: &Rules,
     ) -> Result<Profile, Failure> {
         let tables = cut.tables();
-        let symbols = self.known(tables, &Origin::of_cut(kept, cut), args, options)?;
+        let symbols = self.known(tables, Origin::of_cut(kept, cut), args, options)?;
         let to = TimeNs(to.0.saturating_sub(cut.from().0));
         let mut builder = ProfileBuilder::new()
             .with_locks(LockTimes::from_tables(tables))
@@ -116,51 +118,100 @@ impl LiveNames {
     fn known(
         &mut self,
         tables: &Tables,
-        recorded: &Origin<'_>,
+        recorded: Origin<'static>,
         args: &SymbolArgs,
         options: &SymbolOptions,
     ) -> Result<SymbolTable, Failure> {
+        self.take_answer(Duration::ZERO)?;
         self.forget_if_many();
-        let Sorted {
-            mut known,
-            new,
-            jit,
-        } = self.sort(tables, recorded);
-        let has_new_file = new.iter().any(|(_, (file, _), _)| *file >= self.n_asked);
-        let (begin, cpu_before) = (Instant::now(), cpu());
-        let may_ask = self.pauses.may_ask(begin, has_new_file);
-        // A compiler may write the name after the code ran.
-        let ask_again = self.jit_asked.is_none_or(|at| begin - at > JIT_AGAIN);
-        let is_new = |(_, place): &(FrameId, JitPlace)| match self.jit.get(place) {
-            Some(names) => names.is_empty() && ask_again,
-            None => true,
-        };
-        let (has_new, has_new_jit) = (!new.is_empty(), jit.iter().any(is_new));
-        if has_new_jit && may_ask {
-            self.jit_asked = Some(begin);
-            self.note_jit(jit_names(tables, recorded, &options.cancel), &jit);
+        let unmapped = recorded.unmapped.clone();
+        let mut sorted = self.sort(tables, &unmapped);
+        if let Some(question) = self.question(&sorted, tables, recorded) {
+            self.n_asked = self.remembered.n_files();
+            self.under_way = Some(LookUp::begin(question, args, options)?);
+            self.take_answer(self.patience)?;
+            sorted = self.sort(tables, &unmapped);
         }
+        let Sorted { mut known, jit, .. } = sorted;
         for (id, place) in &jit {
             let names = self.jit.get(place).filter(|names| !names.is_empty());
             let frame = tables.frames.get(id.0 as usize);
-            let stand_in = || place_of_code(&recorded.unmapped, *id, frame?);
+            let stand_in = || place_of_code(&unmapped, *id, frame?);
             let names = names.cloned().or_else(|| Some(vec![stand_in()?]));
             known.frames.extend(names.map(|names| (*id, names)));
-        }
-        if has_new && may_ask {
-            self.ask(tables, new, &recorded.files, (args, options), &mut known)?;
-        }
-        if (has_new || has_new_jit) && may_ask {
-            let took = cpu().saturating_sub(cpu_before);
-            self.spent += took;
-            self.pauses.begin(Instant::now(), took, has_new_file);
-            self.n_asked = self.remembered.n_files();
         }
         Ok(known)
     }
 
+    /// What is to be looked up now, if anything is.
+    fn question(
+        &mut self,
+        sorted: &Sorted,
+        tables: &Tables,
+        recorded: Origin<'static>,
+    ) -> Option<Question> {
+        let new = &sorted.new;
+        let has_new_file = new.iter().any(|(_, (file, _))| *file >= self.n_asked);
+        let now = Instant::now();
+        // A compiler may write the name after the code ran.
+        let ask_again = self.jit_asked.is_none_or(|at| now - at > JIT_AGAIN);
+        let is_new = |(_, place): &(FrameId, JitPlace)| match self.jit.get(place) {
+            Some(names) => names.is_empty() && ask_again,
+            None => true,
+        };
+        let has_new_jit = sorted.jit.iter().any(is_new);
+        let has_new = !new.is_empty() || has_new_jit;
+        if !has_new || self.under_way.is_some() || !self.pauses.may_ask(now, has_new_file) {
+            return None;
+        }
+        if has_new_jit {
+            self.jit_asked = Some(now);
+        }
+        Some(Question {
+            tables: Tables {
+                nodes: Vec::new(),
+                stacks: Vec::new(),
+                ..tables.clone()
+            },
+            recorded,
+            places: new.clone(),
+            jit: if has_new_jit {
+                sorted.jit.clone()
+            } else {
+                Vec::new()
+            },
+            has_new_file,
+        })
+    }
+
+    /// Notes what the look-up that is under way found, if that is within `patience`.
+    fn take_answer(&mut self, patience: Duration) -> Result<(), Failure> {
+        let answer = self.under_way.as_ref();
+        let Some(answer) = answer.and_then(|look_up| look_up.wait(patience)) else {
+            return Ok(());
+        };
+        self.under_way = None;
+        let answer = answer?;
+        for found in &answer.places {
+            self.remembered.note(found.place, found.start, &found.names);
+        }
+        for (place, names) in answer.jit {
+            let known = self.jit.entry(place).or_default();
+            // What has no name any more keeps the one that it had.
+            if !names.is_empty() {
+                *known = names;
+            }
+        }
+        self.spent += answer.took;
+        self.pauses
+            .begin(Instant::now(), answer.took, answer.has_new_file);
+        Ok(())
+    }
+
     fn forget_if_many(&mut self) {
-        if self.remembered.n_places() + self.jit.len() > MAX_NAMES {
+        // A look-up that is under way has the numbers of files.
+        let may_forget = self.under_way.is_none();
+        if may_forget && self.remembered.n_places() + self.jit.len() > MAX_NAMES {
             self.remembered = Remembered::default();
             self.jit.clear();
             self.n_asked = 0;
@@ -168,14 +219,14 @@ impl LiveNames {
     }
 
     /// Takes the names that are known.
-    fn sort(&mut self, tables: &Tables, recorded: &Origin<'_>) -> Sorted {
+    fn sort(&mut self, tables: &Tables, unmapped: &UnmappedFrames) -> Sorted {
         let modules = tables.modules.iter();
         let files: Vec<u32> = modules
             .map(|module| self.remembered.file(tables, module))
             .collect();
         let mut sorted = Sorted::default();
         for (id, frame) in (0..).map(FrameId).zip(&tables.frames) {
-            if let Some((process, address)) = place_of_jit(&recorded.unmapped, id, frame)
+            if let Some((process, address)) = place_of_jit(unmapped, id, frame)
                 && let Some(process) = tables.processes.get(process.0 as usize)
             {
                 sorted.jit.push((id, (process.pid, address)));
@@ -201,52 +252,52 @@ impl LiveNames {
             if let Some(function) = function {
                 sorted.known.frames.insert(id, vec![function]);
             }
-            sorted.new.push((id, place, frame.clone()));
+            sorted.new.push((id, place));
         }
         sorted
     }
+}
 
-    /// Notes the names of JIT code, empty ones where there are none, and were none before.
-    fn note_jit(&mut self, mut found: SymbolTable, jit: &[(FrameId, JitPlace)]) {
-        for (id, place) in jit {
-            let names = found.frames.remove(id).unwrap_or_default();
-            let known = self.jit.entry(*place).or_default();
-            if !names.is_empty() {
-                *known = names;
-            }
-        }
-    }
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
 
-    /// Looks up names of frames in files.
-    fn ask(
-        &mut self,
-        tables: &Tables,
-        new: Vec<(FrameId, Place, Frame)>,
-        files: &[TargetFiles],
-        (args, options): (&SymbolArgs, &SymbolOptions),
-        known: &mut SymbolTable,
-    ) -> Result<(), Failure> {
-        let asked = Tables {
-            frames: new.iter().map(|(.., frame)| frame.clone()).collect(),
-            nodes: Vec::new(),
-            stacks: Vec::new(),
-            ..tables.clone()
+    use wcprof_types::RelativeAddress;
+
+    use super::look_up::{Answer, NamedPlace};
+    use super::*;
+
+    /// Check that nothing waits for a look-up beyond its patience, that what it finds is known afterwards, and that one that
+    /// ends without an answer is an error once.
+    #[test]
+    fn late_answer() {
+        let mut names = LiveNames::new(Duration::ZERO);
+        let (found, look_up) = channel();
+        names.under_way = Some(LookUp(look_up));
+        names.take_answer(Duration::ZERO).unwrap();
+        assert!(names.is_late());
+        let place = (0, RelativeAddress(0x123));
+        let symbol = SymbolFrame {
+            name: "f".to_owned(),
+            ..SymbolFrame::default()
         };
-        let (mut found, report) = names::of_recording(&asked, files, args, options)?;
-        for (at, (id, place, frame)) in (0..).map(FrameId).zip(new) {
-            // One without a name is not asked for again, unless its file may be read later.
-            let names = found.frames.remove(&at).unwrap_or_default();
-            let start = match frame {
-                Frame::Native { function, .. } => function,
-                _ => None,
-            };
-            if !report.unfinished.contains(&at) {
-                self.remembered.note(place, start, &names);
-            }
-            if !names.is_empty() {
-                known.frames.insert(id, names);
-            }
-        }
-        Ok(())
+        let answer = Answer {
+            places: vec![NamedPlace {
+                place,
+                start: None,
+                names: vec![symbol.clone()],
+            }],
+            took: Duration::from_millis(7),
+            ..Answer::default()
+        };
+        found.send(Ok(answer)).unwrap();
+        names.take_answer(Duration::ZERO).unwrap();
+        assert!(!names.is_late());
+        assert_eq!(names.remembered.names(place), Some(vec![symbol]));
+        assert_eq!(names.spent, Duration::from_millis(7));
+        names.under_way = Some(LookUp(channel().1));
+        let panicked = names.take_answer(Duration::ZERO).unwrap_err();
+        assert!(panicked.to_string().contains("panicked"), "{panicked}");
+        names.take_answer(Duration::ZERO).unwrap();
     }
 }

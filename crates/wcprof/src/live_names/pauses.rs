@@ -13,8 +13,6 @@ pub(super) struct Pauses {
     /// The next one, and the longest, in times of what the last look-up took.
     next: u32,
     longest: u32,
-    /// The first one is put off.
-    is_put_off: bool,
     /// When the last look-up ended, and the CPU time that it took.
     last: Option<(Instant, Duration)>,
 }
@@ -24,20 +22,11 @@ impl Pauses {
         Self {
             next: PAUSE,
             longest,
-            is_put_off: false,
             last: None,
         }
     }
 
-    /// Puts off the first look-up: what is to be shown at once does not wait for it.
-    pub(super) fn put_off_first(&mut self) {
-        self.is_put_off = true;
-    }
-
-    pub(super) fn may_ask(&mut self, now: Instant, has_new_module: bool) -> bool {
-        if std::mem::take(&mut self.is_put_off) {
-            return false;
-        }
+    pub(super) fn may_ask(&self, now: Instant, has_new_module: bool) -> bool {
         let pause = if has_new_module { PAUSE } else { self.next };
         let is_over = |(end, took): (Instant, Duration)| {
             now.saturating_duration_since(end) >= took.saturating_mul(pause)
@@ -59,15 +48,6 @@ impl Pauses {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Check that the first look-up is put off once.
-    #[test]
-    fn put_off() {
-        let mut pauses = Pauses::up_to(PAUSE);
-        pauses.put_off_first();
-        assert!(!pauses.may_ask(Instant::now(), true));
-        assert!(pauses.may_ask(Instant::now(), true));
-    }
 
     /// Check that look-ups are dense at first, take a small part of the time in the long run, and that another module is
     /// not waited for as long.

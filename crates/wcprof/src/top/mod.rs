@@ -45,6 +45,9 @@ use draw::draw;
 use model::{Model, fitting};
 use state::{Action, Ui};
 
+/// How long a picture waits for names that are looked up; the next one has them.
+const NAMES_PATIENCE: Duration = Duration::from_millis(100);
+
 #[derive(Args, Debug)]
 pub(crate) struct TopArgs {
     /// Also show the child processes of these, now and later
@@ -128,7 +131,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
     let painter = Painter {
         window_ns: args.window.as_nanos() as u64,
         // Large debug files take many seconds on a busy machine.
-        names: LiveNames::default().first_without_names(),
+        names: LiveNames::new(NAMES_PATIENCE),
         symbols: SymbolOptions {
             cancel: options.ending.names.clone(),
             ..symbol_options(&args.analysis.symbols)
