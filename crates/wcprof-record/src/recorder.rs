@@ -9,7 +9,7 @@ use wcprof_capture::{
     LockGlance, SamplerRequest, Since, StackBytes, StackCopy, TargetEnd, TargetId, ThreadTick,
     TickBatch, TickCounts, TimerSample, add_recording_cpu, add_steady_cpu,
 };
-use wcprof_host::clock::own_cpu_ns;
+use wcprof_host::clock::{moment, own_cpu_ns};
 use wcprof_host::fds::{needs_proof, unname};
 use wcprof_host::procfs::own_rss;
 use wcprof_host::{Target, work_cpu_ns};
@@ -17,7 +17,7 @@ use wcprof_trace::model::{Header, LockLook, ProcessEnd, Span, StackId, Stats, Th
 use wcprof_trace::{TraceError, TraceSink, TraceWriter};
 use wcprof_types::{FdKind, Sched, StackEnd, StopCause, ThreadState as State, Tid, TimeNs, Wait};
 
-use crate::clock::{Clock, unix_ns_at};
+use crate::clock::Clock;
 use crate::counters::CounterIds;
 use crate::exited::ExitedCpu;
 use crate::files::TargetFiles;
@@ -285,7 +285,7 @@ impl<S: TraceSink> Recorder<S> {
 
     /// The first tick is the trace's time 0.
     fn begin(&mut self, time: u64) {
-        self.writer.set_start(unix_ns_at(time));
+        self.writer.set_start(moment().unix_of(time));
         self.clock.begin = Some(time);
         for (_, process) in self.processes.iter_mut() {
             process.exited.begin(time);

@@ -2,20 +2,26 @@
 
 use std::time::Duration;
 
+use wcprof_host::clock::Moment;
+
 use crate::live::SETTLED_NS;
 
-/// Two clocks that are read one after the other show another difference each time: less than this is none, ns.
+/// Two clocks that are read one after the other show another difference each time, and one of them is corrected a little: less
+/// than this is none, ns.
 const JITTER_NS: u64 = 1_000_000;
 
 /// An interval that is shorter is none, ns: a recording that ends just after one, or a busy machine that let much time
 /// pass between the readings of the two clocks.
 pub(super) const MIN_NS: u64 = 50_000_000;
 
-/// A part of a recording, by `CLOCK_MONOTONIC`, ns.
+/// A part of a recording: `from` and `to` by `CLOCK_MONOTONIC`, ns.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Interval {
     pub(super) from: u64,
     pub(super) to: u64,
+    /// When it ends by the clock of the day, ns since 1970: a whole multiple of the length, but for the last one of a recording
+    /// and where that clock was set.
+    pub(super) unix_to: u64,
 }
 
 /// The intervals of a recording.
@@ -34,23 +40,21 @@ impl Intervals {
         }
     }
 
-    /// The interval that is complete at `time`; `now` and `unix` are the same moment by both clocks, ns. A change of the
-    /// clock of the day makes one interval shorter or longer.
-    pub(super) fn complete(&mut self, time: u64, (now, unix): (u64, u64)) -> Option<Interval> {
-        let Some(current) = self.current else {
-            self.current = Some(Interval {
-                from: time,
-                to: self.next_end((now, unix), time),
-            });
+    /// The interval that is complete at `time`, not much before `now`. A change of the clock of the day makes one interval
+    /// shorter or longer.
+    pub(super) fn complete(&mut self, time: u64, now: Moment) -> Option<Interval> {
+        let Some(mut current) = self.current else {
+            self.current = Some(self.next(now, time));
             return None;
         };
         if time < current.to.saturating_add(SETTLED_NS) {
             return None;
         }
-        self.current = Some(Interval {
-            from: current.to,
-            to: self.next_end((now, unix), current.to),
-        });
+        self.current = Some(self.next(now, current.to));
+        let unix_to = now.unix_of(current.to);
+        if unix_to.abs_diff(current.unix_to) > JITTER_NS {
+            current.unix_to = unix_to;
+        }
         Some(current)
     }
 
@@ -61,20 +65,28 @@ impl Intervals {
         }
     }
 
-    /// Where the interval that is under way begins.
-    pub(super) fn begin(&self) -> Option<u64> {
-        self.current.map(|current| current.from)
+    /// The interval that is under way, as it is when it ends at `to`, not much before `now`.
+    pub(super) fn last(&self, to: u64, now: Moment) -> Option<Interval> {
+        self.current.map(|current| Interval {
+            from: current.from,
+            to,
+            unix_to: now.unix_of(to),
+        })
     }
 
-    /// The first whole multiple of the length that lies after `after`, and not so close that nothing would be between.
-    fn next_end(&self, (now, unix): (u64, u64), after: u64) -> u64 {
-        let at = i128::from(unix) + i128::from(after) - i128::from(now);
-        let at = u64::try_from(at.max(0)).unwrap_or(u64::MAX);
+    /// The interval from a moment to the first whole multiple of the length that lies after it, and not so close that nothing
+    /// would be between.
+    fn next(&self, now: Moment, from: u64) -> Interval {
+        let at = now.unix_of(from);
         let whole = at.saturating_add(MIN_NS.min(self.length / 2)) / self.length;
         let end = whole.saturating_add(1).saturating_mul(self.length);
         let length = end.saturating_sub(at);
         let is_whole = length.abs_diff(self.length) < JITTER_NS;
-        after.saturating_add(if is_whole { self.length } else { length })
+        Interval {
+            from,
+            to: from.saturating_add(if is_whole { self.length } else { length }),
+            unix_to: end,
+        }
     }
 }
 
@@ -87,8 +99,12 @@ mod tests {
     /// Intervals of 30 s that are complete in the batches at these times; `unix` is the time of day at each.
     fn all(times: impl Iterator<Item = u64>, unix: impl Fn(u64) -> u64) -> Vec<(u64, u64)> {
         let mut intervals = Intervals::new(Duration::from_secs(30));
-        let found = times.filter_map(|time| intervals.complete(time, (time, unix(time))));
+        let found = times.filter_map(|time| intervals.complete(time, at(time, unix(time))));
         found.map(|i| (i.from, i.to)).collect()
+    }
+
+    fn at(monotonic: u64, unix: u64) -> Moment {
+        Moment { monotonic, unix }
     }
 
     /// Check that intervals end at whole multiples by the clock of the day, one after the other, the first one earlier.
@@ -115,7 +131,7 @@ mod tests {
         let mut intervals = Intervals::new(Duration::from_secs(30));
         let mut found = Vec::new();
         for time in (0..200).map(|i| i * S) {
-            if let Some(interval) = intervals.complete(time, (time, 3000 * S + time)) {
+            if let Some(interval) = intervals.complete(time, at(time, 3000 * S + time)) {
                 match interval.to {
                     to if to == 60 * S || to == 90 * S => intervals.join(interval),
                     to => found.push((interval.from, to)),
@@ -124,7 +140,28 @@ mod tests {
         }
         let whole = [(0, 30), (30, 120), (120, 150), (150, 180)];
         assert_eq!(found, whole.map(|(from, to)| (from * S, to * S)));
-        assert_eq!(intervals.begin(), Some(180 * S));
+        let last = intervals.last(199 * S, at(200 * S, 3200 * S)).unwrap();
+        assert_eq!(
+            (last.from, last.to, last.unix_to),
+            (180 * S, 199 * S, 3199 * S)
+        );
+    }
+
+    /// Check that an interval ends at a whole multiple by the clock of the day, to the nanosecond, where that clock is corrected a
+    /// little, and where it is when that clock is set in the middle of it.
+    #[test]
+    fn ends_by_the_day() {
+        let unix = |time: u64| match time < 100 * S {
+            true => 3000 * S + time + time / S % 7 * 1000,
+            false => 9007 * S + time,
+        };
+        let mut intervals = Intervals::new(Duration::from_secs(30));
+        let times = (0..200).map(|i| i * S);
+        let complete = times.filter_map(|time| intervals.complete(time, at(time, unix(time))));
+        let ends: Vec<_> = complete.map(|interval| interval.unix_to).collect();
+        // The one that ended at 3120 begins before the change, and ends 30 s later.
+        let set = [3030, 3060, 3090, 9127, 9150, 9180];
+        assert_eq!(ends, set.map(|end| end * S));
     }
 
     /// Check that no time is lost when the clock of the day is read too early or too late.
@@ -135,7 +172,7 @@ mod tests {
         let mut intervals = Intervals::new(Duration::from_secs(1));
         let times = (0..6000).map(|i| i * S / 10);
         let found: Vec<_> = times
-            .filter_map(|time| intervals.complete(time, (time, jittering(time))))
+            .filter_map(|time| intervals.complete(time, at(time, jittering(time))))
             .collect();
         assert!(found.len() > 590);
         for pair in found.windows(2) {

@@ -119,6 +119,9 @@ impl<'a> Profiles<'a> {
             let text = "the look-up of names takes longer than an interval: what is new to it has addresses in place of names until then";
             log::sparingly(&mut self.late, Level::Warning, text);
         }
+        // The clock of the day may have been set since the recording began.
+        let end = to.0.saturating_sub(cut.from().0);
+        profile.header.started_unix_ns = interval.unix_to.saturating_sub(end);
         // Parameters and template arguments are most of the bytes of a profile.
         rename_functions(&mut profile, call_name);
         {

@@ -8,8 +8,7 @@ use std::thread;
 
 use wcprof_capture::Arrivals;
 use wcprof_export::label_value;
-use wcprof_host::clock::monotonic_ns;
-use wcprof_host::clock::unix_ns;
+use wcprof_host::clock::moment;
 use wcprof_host::own_files::make_dir;
 use wcprof_record::Recorder;
 use wcprof_trace::ring::Ring;
@@ -17,7 +16,7 @@ use wcprof_trace::ring::Ring;
 use super::control::Control;
 use super::figures::Figures;
 use super::finder::{Finder, SEARCH};
-use super::intervals::{Interval, Intervals};
+use super::intervals::Intervals;
 use super::log::{self, Level};
 use super::plan::Plan;
 use super::profiles::Profiles;
@@ -150,8 +149,7 @@ fn record(
         let (ready, intervals) = (ready.clone(), Arc::clone(&intervals));
         let (figures, ending) = (Arc::clone(figures), options.ending.clone());
         move |recorder: &mut Recorder<Ring>, time| {
-            let unix = unix_ns();
-            let complete = lock(&intervals).complete(time, (monotonic_ns(), unix));
+            let complete = lock(&intervals).complete(time, moment());
             if let Some(interval) = complete {
                 match ready.try_send((recorder.take_snapshot()?, interval)) {
                     Ok(()) => {}
@@ -170,11 +168,10 @@ fn record(
     let ended = thread::scope(|scope| {
         scope.spawn(move || profiles.run(&all_ready));
         let (_, ended) = keep::record(options, &keeping, started, also)?;
-        let begun = lock(&intervals).begin();
-        if let Some(from) = begun {
-            let to = ended.kept.end();
+        let last = lock(&intervals).last(ended.kept.end(), moment());
+        if let Some(last) = last {
             // Its receiver waits for it.
-            let _ = ready.send((ended.kept, Interval { from, to }));
+            let _ = ready.send((ended.kept, last));
         }
         drop(ready);
         Ok::<_, Failure>((ended.remark, ended.loss, ended.silent))
