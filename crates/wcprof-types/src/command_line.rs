@@ -50,27 +50,43 @@ pub fn vm_name(comm: &str, args: &[String]) -> Option<String> {
     names.next()
 }
 
-/// The id of the OSD, if the process is ceph-osd: `--id N`, `-i N`, `--name osd.N`, `-n osd.N`.
+/// The id of the OSD, if the process is one: `--id N`, `-i N`, `--name osd.N`, `-n osd.N`.
 pub fn osd_id<'a>(comm: &str, args: &'a [String]) -> Option<&'a str> {
-    if !is_program(comm, args, |name| name == "ceph-osd") {
+    if !is_program(comm, args, |name| daemon_kind(name) == Some("osd")) {
         return None;
     }
     option_value(args, &["--id", "-i"])
         .or_else(|| option_value(args, &["--name", "-n"])?.strip_prefix("osd."))
 }
 
-/// Programs of Ceph's daemons, and what the names of such daemons begin with.
-const CEPH_PROGRAMS: [(&str, &str); 5] = [
+/// Programs of Ceph's daemons, and what each is. Packages have both kinds of OSD beside each other, and `ceph-osd` is a link
+/// to one of them (`ceph.spec.in`).
+const CEPH_PROGRAMS: [(&str, &str); 9] = [
     ("ceph-osd", "osd"),
+    ("ceph-osd-classic", "osd"),
+    ("ceph-osd-crimson", "osd"),
+    ("crimson-osd", "osd"),
     ("ceph-mon", "mon"),
     ("ceph-mgr", "mgr"),
     ("ceph-mds", "mds"),
-    ("radosgw", "client"),
+    ("radosgw", "rgw"),
+    ("ceph-radosgw", "rgw"),
 ];
+
+/// Bytes of a process's name that the kernel keeps (`TASK_COMM_LEN` in `include/linux/sched.h`, without the zero).
+const MAX_COMM: usize = 15;
+
+/// Which daemon of Ceph a program of this name is: `osd`, `mon`, `mgr`, `mds`, `rgw`. It may be a process's name, which the
+/// kernel has cut.
+pub fn daemon_kind(name: &str) -> Option<&'static str> {
+    let is = |program: &str| program == name || program.get(..MAX_COMM) == Some(name);
+    let mut programs = CEPH_PROGRAMS.iter();
+    Some(programs.find(|(program, _)| is(program))?.1)
+}
 
 /// Whether a program of this name is a daemon of Ceph.
 pub(crate) fn is_ceph_daemon(name: &str) -> bool {
-    CEPH_PROGRAMS.iter().any(|(program, _)| *program == name)
+    daemon_kind(name).is_some()
 }
 
 /// Whether a program of this name takes Ceph's options: a daemon or one of its tools, as `rbd`, `rados` and `ceph-fuse`.
@@ -81,8 +97,12 @@ pub(crate) fn is_ceph_program(name: &str) -> bool {
 
 /// The name of a daemon of Ceph as its commands show it: `osd.3`, `mon.a`, `rgw.x`.
 pub fn ceph_daemon(comm: &str, args: &[String]) -> Option<String> {
-    let is = |(program, _): &&(&str, &str)| is_program(comm, args, |name| name == *program);
-    let (_, kind) = CEPH_PROGRAMS.iter().find(is)?;
+    let of_program = || daemon_kind(program_name(args)?);
+    // Gateways are clients of the cluster.
+    let kind = match daemon_kind(comm).or_else(of_program)? {
+        "rgw" => "client",
+        kind => kind,
+    };
     let name = option_value(args, &["--name", "-n"]);
     let id = option_value(args, &["--id", "-i"]);
     name.map(str::to_owned)
@@ -249,6 +269,9 @@ mod tests {
         ] {
             assert_eq!(osd_id("main", &args(list)), Some("12"), "{list:?}");
         }
+        for program in ["ceph-osd-classic", "ceph-osd-crimson", "crimson-osd"] {
+            assert_eq!(osd_id("main", &args(&[program, "--id", "12"])), Some("12"));
+        }
         assert_eq!(osd_id("ceph-osd", &args(&["ceph-osd", "--id"])), None);
         let other = args(&["ceph-osd", "--identity=12"]);
         assert_eq!(osd_id("ceph-osd", &other), None);
@@ -272,8 +295,26 @@ mod tests {
             name("radosgw -n client.rgw.x").as_deref(),
             Some("client.rgw.x")
         );
+        assert_eq!(name("ceph-osd-crimson -i 3").as_deref(), Some("osd.3"));
         assert_eq!(name("ceph-osd --mkfs"), None);
         assert_eq!(name("ceph-fuse --id a"), None);
+    }
+
+    /// Check daemons by their whole names and by those that the kernel has cut, and that what only begins like one is none.
+    #[test]
+    fn kinds_of_daemons() {
+        let kinds = [
+            ("ceph-osd", Some("osd")),
+            ("ceph-osd-crimso", Some("osd")),
+            ("ceph-osd-classi", Some("osd")),
+            ("radosgw", Some("rgw")),
+            ("ceph-osd-", None),
+            ("ceph", None),
+            ("", None),
+        ];
+        for (name, kind) in kinds {
+            assert_eq!(daemon_kind(name), kind, "{name}");
+        }
     }
 
     /// Check programs with a path, alone, and that rewrote their arguments.

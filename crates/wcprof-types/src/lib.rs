@@ -22,8 +22,8 @@ mod state;
 
 pub use address::{Avma, BuildId, FileOffset, FrameAddress, LoadBias, RelativeAddress, Svma};
 pub use command_line::{
-    ceph_daemon, option_value, osd_id, process_title, program_name, qemu_options, rewritten_title,
-    vm_name,
+    ceph_daemon, daemon_kind, option_value, osd_id, process_title, program_name, qemu_options,
+    rewritten_title, vm_name,
 };
 pub use container::{Container, ceph_fsid};
 pub use counters::{CounterName, CounterValue};

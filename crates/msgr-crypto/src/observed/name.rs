@@ -33,6 +33,8 @@ impl Role {
     pub fn of_process(comm: &str) -> Self {
         match comm {
             "ceph-osd" | "crimson-osd" => Self::Osd,
+            // `ceph-osd-classic` and `ceph-osd-crimson`, as far as the kernel keeps them.
+            _ if comm.starts_with("ceph-osd-c") => Self::Osd,
             _ if comm.starts_with("ceph-") && comm != "ceph-fuse" => Self::Other,
             "radosgw" | "ceph-fuse" => Self::Client,
             _ if CLIENTS.iter().any(|name| comm.starts_with(name)) => Self::Client,

@@ -8,7 +8,7 @@ use wcprof_types::snapshot::ProcessSetup;
 pub(super) enum Kind {
     /// QEMU with its machine.
     Qemu(Box<Machine>),
-    /// ceph-osd.
+    /// ceph-osd, not crimson's, which has other threads and options.
     Osd,
     /// radosgw.
     Gateway,
@@ -24,7 +24,7 @@ impl Kind {
             return Self::Qemu(Box::new(qemu::parse(&process.cmdline)));
         }
         match process.cmdline.first().and_then(|a| a.rsplit('/').next()) {
-            Some("ceph-osd") => Self::Osd,
+            Some("ceph-osd" | "ceph-osd-classic") => Self::Osd,
             Some("radosgw") => Self::Gateway,
             _ if process.ceph.is_some() => Self::CephClient,
             _ => Self::Other,

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use wcprof_types::snapshot::{CephSetup, ProcessSetup};
-use wcprof_types::{Pid, keeps_ceph_option, option_value};
+use wcprof_types::{Pid, daemon_kind, keeps_ceph_option, option_value};
 
 use super::tree::{Absent, Tree};
 use crate::deadline::{Awaited, with_deadline};
@@ -30,14 +30,11 @@ pub(super) fn read(
 ) -> Option<CephSetup> {
     let mut libraries = setup.libraries.iter().flatten();
     let program = args.first().and_then(|a| a.rsplit('/').next());
-    let kind = match program.unwrap_or_default() {
-        "ceph-osd" => "osd",
-        "ceph-mon" => "mon",
-        "ceph-mds" => "mds",
-        "ceph-mgr" => "mgr",
-        "radosgw" => "client",
-        _ if libraries.any(|l| l.file_name().starts_with("librados.so")) => "client",
-        _ => return None,
+    let kind = match daemon_kind(program.unwrap_or_default()) {
+        Some("rgw") => "client",
+        Some(kind) => kind,
+        None if libraries.any(|l| l.file_name().starts_with("librados.so")) => "client",
+        None => return None,
     };
     let environ = setup.environ.as_ref();
     let name = name(kind, args, environ.and_then(|e| e.get("CEPH_CONF")));

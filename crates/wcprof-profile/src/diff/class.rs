@@ -1,17 +1,14 @@
 //! A process's name to the class of daemon it is.
 
+use wcprof_types::daemon_kind;
+
 /// `osd`, `mon`, `mgr`, `mds`, `rgw` and `qemu`, by the names of Ceph's and QEMU's programs; the
 /// process's own name for all others. The kernel cuts names after 15 bytes.
 pub fn daemon_class(comm: &str) -> &str {
     match comm {
-        "ceph-osd" | "crimson-osd" => "osd",
-        "ceph-mon" => "mon",
-        "ceph-mgr" => "mgr",
-        "ceph-mds" => "mds",
-        "radosgw" | "ceph-radosgw" => "rgw",
         "kvm" | "qemu" => "qemu",
         comm if comm.starts_with("qemu-") => "qemu",
-        comm => comm,
+        comm => daemon_kind(comm).unwrap_or(comm),
     }
 }
 
@@ -23,6 +20,7 @@ mod tests {
     #[test]
     fn classes() {
         assert_eq!(daemon_class("ceph-osd"), "osd");
+        assert_eq!(daemon_class("ceph-osd-crimso"), "osd");
         assert_eq!(daemon_class("qemu-system-x86"), "qemu");
         assert_eq!(daemon_class("qemu-kvm"), "qemu");
         assert_eq!(daemon_class("fio"), "fio");

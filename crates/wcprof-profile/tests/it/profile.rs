@@ -213,6 +213,39 @@ fn kernel_names() {
     }
 }
 
+/// Check functions that Ceph 16's plugins export (`nm -D libec_isa.so libec_jerasure.so libec_shec.so`), in these and in a program
+/// that has them linked in; and that arithmetic of finite fields elsewhere is not theirs.
+#[test]
+fn erasure_coding() {
+    let categories = Rules::builtin().unwrap().categories().unwrap();
+    for name in [
+        "ec_encode_data_avx2",
+        "gf_multby_one",
+        "jerasure_matrix_encode",
+        "ErasureCodeIsaDefault::isa_encode",
+        "ceph::ErasureCode::encode",
+        "region_sse2_xor",
+        "shec_matrix_decode",
+        "ECUtil::encode",
+    ] {
+        for module in ["libec_isa.so", "ceph-osd-crimson"] {
+            assert_eq!(
+                categories.of(name, module),
+                Some("erasure coding"),
+                "{name}"
+            );
+        }
+    }
+    assert_eq!(
+        categories.of("gf_mul", "libcrypto.so.3"),
+        Some("encryption")
+    );
+    assert_eq!(
+        categories.of("ECCommon::RMWPipeline::start_rmw", "ceph-osd"),
+        Some("PG and requests")
+    );
+}
+
 /// The kinds of work of all CPU time by the built-in rules, with their time.
 fn assert_kinds(m: &Maker, expected: &[(Option<&str>, u64)]) {
     let categories = Rules::builtin().unwrap().categories().unwrap();
