@@ -486,7 +486,7 @@ mod tests {
     /// Check that a thread id is refused with its process named.
     #[test]
     fn thread_id() {
-        std::thread::spawn(|| {
+        thread::spawn(|| {
             let tid = Pid(nix::unistd::gettid().as_raw());
             let error = Target::open(tid).unwrap_err();
             assert!(matches!(error, TargetError::IsThread { .. }), "{error}");
