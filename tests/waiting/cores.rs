@@ -1,6 +1,7 @@
 //! Core files that the kernel wrote of programs with known stacks and known holders of locks, and deadlocks of live ones.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -214,6 +215,73 @@ fn cut() {
             assert!(said.contains("core file was cut"), "{said}");
         }
     }
+}
+
+/// Bytes of a core with a hole between its headers and what they lead to, which is not on the disk.
+fn with_hole(core: &[u8], hole: u64, path: &Path) {
+    let word = |at: usize| u64::from_le_bytes(core[at..at + 8].try_into().expect("eight bytes"));
+    let headers = usize::try_from(word(32)).expect("an offset");
+    let n = usize::from(u16::from_le_bytes([core[56], core[57]]));
+    let end = headers + 56 * n;
+    let mut head = core[..end].to_vec();
+    for at in (headers..end).step_by(56) {
+        let moved = (word(at + 8) + hole).to_le_bytes();
+        head[at + 8..at + 16].copy_from_slice(&moved);
+    }
+    let file = fs::File::create(path).expect("a file");
+    file.write_all_at(&head, 0).expect("space");
+    file.write_all_at(&core[end..], end as u64 + hole)
+        .expect("space");
+}
+
+/// A sparse core of 40 GB, and a packed one of 1 GB, say what the core without the hole says, within 128 MB in each process.
+#[test]
+fn sparse() {
+    const KIB: u64 = 128 << 10;
+    let Some((folder, path, _)) = core("a sparse core") else {
+        return;
+    };
+    let core = fs::read(&path).expect("the core");
+    let said = |path: &Path| {
+        let output = Command::new("sh")
+            .args(["-c", &format!("ulimit -d {KIB}; exec \"$0\" \"$@\"")])
+            .arg(wcprof().get_program())
+            .arg("report")
+            .arg(path)
+            .args(["--locks", "--json"])
+            .output()
+            .expect("wcprof starts");
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let mut report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        // The notes have the file's name.
+        report["headline"] = Value::Null;
+        report
+    };
+    let expected = said(&path);
+    assert_eq!(
+        expected["deadlocks"].as_array().map(Vec::len),
+        Some(2),
+        "{expected:#}"
+    );
+    let sparse = folder.path().join("sparse");
+    with_hole(&core, 40 << 30, &sparse);
+    assert_eq!(said(&sparse), expected);
+    with_hole(&core, 1 << 30, &sparse);
+    let packed = folder.path().join("sparse.zst");
+    let status = Command::new("zstd")
+        .args(["-q", "-1"])
+        .arg(&sparse)
+        .arg("-o")
+        .arg(&packed)
+        .status();
+    if !status.is_ok_and(|status| status.success()) {
+        return skip("a packed sparse core", "zstd is not here");
+    }
+    assert_eq!(said(&packed), expected);
 }
 
 /// A circle of a live process is found by each engine, threads that take locks in one order are none.

@@ -1,12 +1,11 @@
 //! What other profilers wrote: `perf.data`, folded stacks, the text of uwpmp and gdbpmp.
 
 use std::io::Cursor;
-use std::path::Path;
 
-use wcprof_import::{Format, ImportError, Options, import, is_core};
+use wcprof_import::{Format, ImportError, NoCode, Options, import, may_be_core};
 use wcprof_profile::ProfileBuilder;
-use wcprof_symbols::{ModuleFile, ModuleFiles, ModuleIdentity, NoFile, OpenError, TargetFile};
-use wcprof_trace::model::{Tables, Trace};
+use wcprof_trace::model::Tables;
+use wcprof_trace::{Ending, TraceReader};
 
 use crate::traces::print;
 
@@ -23,25 +22,13 @@ pub(crate) fn import_perf(data: &[u8]) {
     read(data, Some(Format::Perf), |_, _| {});
 }
 
-/// No file of a core is on this machine.
-struct NoFiles;
-
-impl ModuleFiles for NoFiles {
-    fn open(&self, module: &ModuleIdentity) -> Result<ModuleFile, OpenError> {
-        Err(NoFile::NotAFile.at(&module.path))
-    }
-
-    fn open_path(&self, _: &ModuleIdentity, path: &Path) -> Result<TargetFile, OpenError> {
-        Err(NoFile::NotAFile.at(path))
-    }
-}
-
 /// A core file, packed or not.
 pub(crate) fn import_core(data: &[u8]) {
-    let is_core = is_core(Cursor::new(data));
-    let trace = wcprof_import::import_core(Cursor::new(data), &Options::default(), &NoFiles);
-    assert!(is_core.is_ok_and(|is| is) || trace.is_err());
-    profile_of(trace, |_, _| {});
+    let mut out = Vec::new();
+    let options = Options::default();
+    let read = wcprof_import::import_core(Cursor::new(data), &options, &mut NoCode, &mut out);
+    assert!(may_be_core(data) || read.is_err());
+    profile_of(read, &out, |_, _| {});
 }
 
 /// Which format (`u8`) is insisted on, and the file, which is printed in every way.
@@ -75,17 +62,23 @@ fn read(data: &[u8], format: Option<Format>, and: impl FnOnce(ProfileBuilder, &T
         name: "fuzz".to_owned(),
         ..Options::default()
     };
-    profile_of(import(Cursor::new(data), &options), and);
+    let mut out = Vec::new();
+    let read = import(Cursor::new(data), &options, &mut NoCode, &mut out);
+    profile_of(read, &out, and);
 }
 
-fn profile_of(trace: Result<Trace, ImportError>, and: impl FnOnce(ProfileBuilder, &Tables)) {
-    let trace = match trace {
-        Ok(trace) => trace,
-        Err(error) => {
-            assert!(!error.to_string().is_empty());
-            return;
-        }
-    };
+fn profile_of(
+    read: Result<(), ImportError>,
+    out: &[u8],
+    and: impl FnOnce(ProfileBuilder, &Tables),
+) {
+    if let Err(error) = read {
+        assert!(!error.to_string().is_empty());
+        return;
+    }
+    let trace = TraceReader::from_reader(out).and_then(TraceReader::read_all);
+    let (trace, ending) = trace.expect("what was written can be read");
+    assert_eq!(ending, Ending::Clean);
     let mut builder = ProfileBuilder::new();
     for span in &trace.spans {
         assert!((span.thread.0 as usize) < trace.tables.threads.len());

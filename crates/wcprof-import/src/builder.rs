@@ -1,9 +1,7 @@
 //! Names, stacks and threads to the tables of a trace, within limits.
 
 use std::collections::HashMap;
-use std::hash::Hash;
 
-use indexmap::IndexSet;
 use wcprof_trace::limits::MAX_PROCESSES;
 use wcprof_trace::model::{
     Frame, FrameId, Header, Module, ModuleId, NodeId, Process, ProcessId, Span, Stack, StackId,
@@ -12,15 +10,16 @@ use wcprof_trace::model::{
 use wcprof_types::{Avma, Pid, StackEnd, Tid, TimeNs};
 
 use crate::error::{Result, within};
+use crate::interned::{DistinctValues, next_id};
 use crate::limits;
 use crate::options::Options;
 
 /// A trace under construction. Its frames, nodes and stacks are in sets of their own until the end.
 pub(crate) struct Builder {
     pub(crate) trace: Trace,
-    frames: IndexSet<Frame>,
-    nodes: IndexSet<StackNode>,
-    stacks: IndexSet<Stack>,
+    frames: DistinctValues<Frame>,
+    nodes: DistinctValues<StackNode>,
+    stacks: DistinctValues<Stack>,
     /// Frames of which the source has nothing but a name.
     names: HashMap<String, FrameId>,
     names_bytes: usize,
@@ -59,9 +58,9 @@ impl Builder {
                 tables: Tables::new(header),
                 spans: Vec::new(),
             },
-            frames: IndexSet::new(),
-            nodes: IndexSet::new(),
-            stacks: IndexSet::new(),
+            frames: DistinctValues::default(),
+            nodes: DistinctValues::default(),
+            stacks: DistinctValues::default(),
             names: HashMap::new(),
             names_bytes: 0,
             symbols: SymbolTable::default(),
@@ -121,7 +120,7 @@ impl Builder {
     pub(crate) fn frame(&mut self, frame: Frame) -> Result<FrameId> {
         let limit = wcprof_trace::limits::MAX_FRAMES;
         let what = "the number of functions";
-        intern(&mut self.frames, frame, limit, what).map(FrameId)
+        self.frames.intern(frame, limit, what).map(FrameId)
     }
 
     /// A frame of which the source has nothing but the name. Names beyond the limits share one frame.
@@ -174,25 +173,31 @@ impl Builder {
                 break;
             }
             let what = "the number of places in stacks";
-            let id = intern(&mut self.nodes, node, limits::MAX_NODES, what)?;
+            let id = self.nodes.intern(node, limits::MAX_NODES, what)?;
             caller = Some(NodeId(id));
         }
         let stack = Stack { leaf: caller, end };
         let limit = wcprof_trace::limits::MAX_STACKS;
-        intern(&mut self.stacks, stack, limit, "the number of stacks").map(StackId)
+        let what = "the number of stacks";
+        self.stacks.intern(stack, limit, what).map(StackId)
     }
 
     /// Adds a span, and counts it as observations of its thread.
     pub(crate) fn span(&mut self, span: Span) -> Result<()> {
         let n_spans = self.trace.spans.len() + 1;
         within(n_spans, limits::MAX_SPANS, "the number of samples")?;
-        let n = u64::from(span.n_samples);
-        let thread = &mut self.trace.tables.threads[span.thread.0 as usize];
+        self.count_samples(span.thread, span.n_samples);
+        self.trace.spans.push(span);
+        Ok(())
+    }
+
+    /// Counts observations of a thread.
+    pub(crate) fn count_samples(&mut self, thread: ThreadId, n: u32) {
+        let n = u64::from(n);
+        let thread = &mut self.trace.tables.threads[thread.0 as usize];
         thread.n_ticks = thread.n_ticks.saturating_add(n);
         let stats = &mut self.trace.tables.stats;
         stats.n_observations = stats.n_observations.saturating_add(n);
-        self.trace.spans.push(span);
-        Ok(())
     }
 
     /// The trace. Spans come into the order of their ends.
@@ -221,9 +226,9 @@ impl Builder {
             self.trace.tables.names.symbols = Some(self.symbols);
         }
         let tables = &mut self.trace.tables;
-        tables.frames = self.frames.into_iter().collect();
-        tables.nodes = self.nodes.into_iter().collect();
-        tables.stacks = self.stacks.into_iter().collect();
+        tables.frames = self.frames.into_values();
+        tables.nodes = self.nodes.into_values();
+        tables.stacks = self.stacks.into_values();
         self.trace.spans.sort_by_key(|s| s.end);
         let stats = &mut self.trace.tables.stats;
         stats.duration = TimeNs(duration);
@@ -231,22 +236,6 @@ impl Builder {
         stats.complete = true;
         self.trace
     }
-}
-
-/// The number of a value, which is added if it is new.
-fn intern<T: Eq + Hash>(
-    values: &mut IndexSet<T>,
-    value: T,
-    limit: usize,
-    what: &'static str,
-) -> Result<u32> {
-    next_id(values.insert_full(value).0, limit, what)
-}
-
-/// The id of the value at `at`, if that is within the limit.
-fn next_id(at: usize, limit: usize, what: &'static str) -> Result<u32> {
-    // No limit is larger.
-    within(at + 1, limit.min(u32::MAX as usize), what).map(|()| at as u32)
 }
 
 /// A name within the limit, cut at a character.

@@ -3,6 +3,7 @@
 use std::io;
 
 use thiserror::Error;
+use wcprof_trace::TraceError;
 
 use crate::format::Format;
 
@@ -16,6 +17,9 @@ pub enum ImportError {
     /// Reading failed.
     #[error("failed to read: {0}")]
     Read(#[source] io::Error),
+    /// The trace could not be written.
+    #[error("failed to write the trace: {0}")]
+    Write(#[source] TraceError),
     /// The file is empty.
     #[error("the file is empty")]
     Empty,
@@ -57,6 +61,9 @@ pub enum ImportError {
         /// What was said of it.
         found: String,
     },
+    /// No core file.
+    #[error("this is no core file")]
+    NoCore,
     /// A core file that is not read.
     #[error("{0}")]
     Core(String),

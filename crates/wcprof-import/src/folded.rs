@@ -1,23 +1,27 @@
 //! Folded stacks: `root;...;leaf WEIGHT`, a stack a line.
 //!
 //! When the first frame of every line is `name/TID` (what `wcprof report --format folded` writes), it is the
-//! thread; else all is one thread. States stay unknown, and time has no order. Lines that begin with `#` are comments. A file with two weights a
+//! thread; else all is one thread. States stay unknown, and time has no order. FoldedLines that begin with `#` are comments. A file with two weights a
 //! line is a differential: one column of it is imported.
 
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::iter;
 
-use indexmap::IndexMap;
-use indexmap::map::Entry;
-use wcprof_trace::model::{Span, StackId, ThreadId, Trace};
+use wcprof_trace::model::{ProcessId, Span, StackId, ThreadId};
 use wcprof_types::{Pid, StackEnd, ThreadState, Tid, TimeNs};
 
 use crate::builder::Builder;
 use crate::error::{ImportError, Result, within};
 use crate::limits;
 use crate::options::Options;
+use crate::text::{Escapes, unescaped};
+use crate::write::write;
 
 /// What a unit of weight stands for when nobody says: what wcprof writes.
 const UNIT_NS: u64 = 1000;
+/// Stands for the first frame where that is no thread.
+const NO_THREAD: &str = "imported";
 
 /// What a line counts, in units: seconds with a fraction are as common as samples.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -74,102 +78,235 @@ fn thread_of(frame: &str) -> Option<(&str, i32)> {
     Some((name, tid))
 }
 
-/// Whether all lines that have a weight have two.
-fn is_differential<'a>(lines: impl Iterator<Item = &'a str>) -> bool {
-    let mut weighted = lines.filter(|line| split_weight(line).is_some()).peekable();
-    weighted.peek().is_some() && weighted.all(|line| split_column(line, 1).is_some())
+/// The lines of a text that is read several times, so that it is never whole in memory.
+struct FoldedLines<R> {
+    source: BufReader<R>,
+    /// `<`, `>` and `&` are written as HTML does.
+    is_escaped: bool,
 }
 
-pub(crate) fn import(text: &str, options: &Options) -> Result<Trace> {
-    let unit = options.unit_ns.unwrap_or(UNIT_NS);
-    let mut builder = Builder::new("folded stacks", options);
-    let lines = text
-        .lines()
-        .filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
-    if options.column.is_none() && is_differential(lines.clone()) {
+impl<R: Read + Seek> FoldedLines<R> {
+    /// Calls `each` with every line that is neither blank nor a comment. Bytes that are not UTF-8 become replacement
+    /// characters.
+    fn for_each(&mut self, mut each: impl FnMut(&str) -> Result<()>) -> Result<()> {
+        self.source.rewind().map_err(ImportError::Read)?;
+        let mut text = (&mut self.source).take(limits::MAX_TEXT_BYTES as u64 + 1);
+        let (mut bytes, mut n_bytes) = (Vec::new(), 0);
+        loop {
+            bytes.clear();
+            let read = text.read_until(b'\n', &mut bytes);
+            match read.map_err(ImportError::Read)? {
+                0 => return Ok(()),
+                n => n_bytes += n,
+            }
+            within(n_bytes, limits::MAX_TEXT_BYTES, "the text")?;
+            let line = String::from_utf8_lossy(&bytes);
+            let line = line.trim_end_matches(['\n', '\r']);
+            if line.trim().is_empty() || line.starts_with('#') {
+                continue;
+            }
+            match self.is_escaped {
+                true => each(&unescaped(line))?,
+                false => each(line)?,
+            }
+        }
+    }
+}
+
+/// What a line counts for.
+#[derive(Copy, Clone)]
+struct WeightReading {
+    /// Which of two weights.
+    column: Option<u8>,
+    /// Nanoseconds that a unit of weight stands for.
+    unit: u64,
+}
+
+impl WeightReading {
+    /// A line without its weight, and that in ns; `None` for a line that is not understood.
+    fn split(self, line: &str) -> Option<(&str, u64)> {
+        let (stack, weight) = match self.column {
+            Some(column) => split_column(line, column),
+            None => split_weight(line),
+        }?;
+        Some((stack, weight.ns(self.unit)))
+    }
+
+    /// Units in a weight in ns, at least one.
+    fn n_samples(self, weight: u64) -> u32 {
+        let n = (weight / self.unit.max(1)).max(1);
+        u32::try_from(n).unwrap_or(u32::MAX)
+    }
+}
+
+/// What a text as a whole is.
+#[derive(Default)]
+struct Survey {
+    n_bad: u64,
+    n_weighted: u64,
+    /// Of these, lines with one weight.
+    n_single: u64,
+    /// FoldedLines with time, and those of them whose first frame is no thread.
+    n_timed: u64,
+    n_without_thread: u64,
+    escapes: Escapes,
+}
+
+impl Survey {
+    fn add(&mut self, line: &str, reading: WeightReading) {
+        self.escapes.add(line);
+        if split_weight(line).is_some() {
+            self.n_weighted += 1;
+            self.n_single += u64::from(split_column(line, 1).is_none());
+        }
+        match reading.split(line) {
+            Some((stack, 1..)) => {
+                let thread = stack
+                    .split_once(';')
+                    .and_then(|(first, _)| thread_of(first));
+                self.n_timed += 1;
+                self.n_without_thread += u64::from(thread.is_none());
+            }
+            Some(_) => {}
+            None => self.n_bad += 1,
+        }
+    }
+}
+
+/// Looks at all lines.
+///
+/// # Errors
+/// When the text is a differential of which no column was chosen, or has no time.
+fn survey<R: Read + Seek>(lines: &mut FoldedLines<R>, reading: WeightReading) -> Result<Survey> {
+    let mut survey = Survey::default();
+    lines.for_each(|line| {
+        survey.add(line, reading);
+        Ok(())
+    })?;
+    if reading.column.is_none() && survey.n_weighted > 0 && survey.n_single == 0 {
         return Err(ImportError::Foreign {
             what: "a differential: two weights a line, as difffolded.pl and inferno-diff-folded write",
             advice: "import it with `--column 1` and with `--column 2`, and compare the two traces with `wcprof diff`",
         });
     }
-    let split = |line| match options.column {
-        Some(column) => split_column(line, column),
-        None => split_weight(line),
-    };
-    let n_bad = lines.clone().filter(|line| split(line).is_none()).count();
-    let good = lines.filter_map(split);
-    let good = good.map(|(stack, weight)| (stack, weight.ns(unit)));
-    let good = good.filter(|(_, ns)| *ns > 0);
-    let first_frame = |stack: &str| Some(thread_of(stack.split_once(';')?.0)?.1);
-    let is_by_thread = good.clone().all(|(stack, _)| first_frame(stack).is_some());
-    let process = builder.process(Pid(0), "imported")?;
-    let mut threads: IndexMap<(&str, i32), u64> = IndexMap::new();
-    // Its time is unknown, so that a stack of a thread has one span.
-    let mut spans: IndexMap<(ThreadId, StackId), Span> = IndexMap::new();
-    for (stack, weight) in good {
-        let (key, frames) = match stack.split_once(';').filter(|_| is_by_thread) {
-            Some((first, rest)) => (thread_of(first).unwrap_or((first, 1)), rest),
-            None => (("imported", 1), stack),
-        };
-        let entry = threads.entry(key);
-        let thread = ThreadId(entry.index() as u32);
-        if matches!(entry, Entry::Vacant(_)) {
-            builder.thread(process, Tid(key.1), key.0)?;
+    if survey.n_timed == 0 {
+        return Err(ImportError::NoSamples(format!(
+            " ({} lines are not `root;...;leaf WEIGHT`)",
+            survey.n_bad
+        )));
+    }
+    Ok(survey)
+}
+
+/// The threads of a text, by their first frames.
+#[derive(Default)]
+struct FoldedThreads {
+    ids: HashMap<String, ThreadId>,
+    /// Weights, ns, by id.
+    totals: Vec<u64>,
+}
+
+impl FoldedThreads {
+    fn add(&mut self, frame: &str, process: ProcessId, builder: &mut Builder) -> Result<ThreadId> {
+        if let Some(known) = self.ids.get(frame) {
+            return Ok(*known);
         }
+        let (name, tid) = thread_of(frame).unwrap_or((frame, 1));
+        let id = builder.thread(process, Tid(tid), name)?;
+        self.ids.insert(frame.to_owned(), id);
+        self.totals.push(0);
+        Ok(id)
+    }
+}
+
+/// A stack of a thread: what is kept of a line, of which there may be millions.
+struct FoldedStack {
+    thread: ThreadId,
+    stack: StackId,
+    n_samples: u32,
+    /// In ns.
+    weight: u64,
+}
+
+impl FoldedStack {
+    /// Adds another one, if it is of the same stack and thread.
+    fn take(&mut self, other: &Self) -> bool {
+        if (self.thread, self.stack) != (other.thread, other.stack) {
+            return false;
+        }
+        self.weight = self.weight.saturating_add(other.weight);
+        self.n_samples = self.n_samples.saturating_add(other.n_samples);
+        true
+    }
+}
+
+/// Writes the trace of a text: its spans are never in memory with all that is known of them.
+pub(crate) fn import<R: Read + Seek, W: Write>(source: R, options: &Options, out: W) -> Result<()> {
+    let reading = WeightReading {
+        column: options.column,
+        unit: options.unit_ns.unwrap_or(UNIT_NS),
+    };
+    let mut lines = FoldedLines {
+        source: BufReader::new(source),
+        is_escaped: false,
+    };
+    let survey = survey(&mut lines, reading)?;
+    lines.is_escaped = survey.escapes.are_escaped();
+    let mut builder = Builder::new("folded stacks", options);
+    let process = builder.process(Pid(0), "imported")?;
+    let mut threads = FoldedThreads::default();
+    let mut observed: Vec<FoldedStack> = Vec::new();
+    lines.for_each(|line| {
+        let Some((stack, weight @ 1..)) = reading.split(line) else {
+            return Ok(());
+        };
+        let by_thread = stack
+            .split_once(';')
+            .filter(|_| survey.n_without_thread == 0);
+        let (first, frames) = by_thread.unwrap_or((NO_THREAD, stack));
+        let thread = threads.add(first, process, &mut builder)?;
         let frames = frames.split(';').map(|name| builder.named(name));
         let frames = frames.collect::<Result<Vec<_>, _>>()?;
         let stack = builder.stack(frames, StackEnd::Root)?;
-        let span = span(thread, stack, weight, unit);
-        let total = entry.or_default();
-        *total = total.saturating_add(span.weight);
+        let total = &mut threads.totals[thread.0 as usize];
+        *total = total.saturating_add(weight);
         let limit = limits::MAX_TIME_NS as usize;
         within(*total as usize, limit, "the sum of all weights, ns,")?;
-        let known = spans.entry((thread, stack));
-        match known {
-            Entry::Occupied(mut known) => {
-                let known = known.get_mut();
-                known.weight = known.weight.saturating_add(span.weight);
-                known.n_samples = known.n_samples.saturating_add(span.n_samples);
-            }
-            Entry::Vacant(new) => drop(new.insert(span)),
-        }
-        within(spans.len(), limits::MAX_SPANS, "the number of stacks")?;
-    }
-    if spans.is_empty() {
-        return Err(ImportError::NoSamples(format!(
-            " ({n_bad} lines are not `root;...;leaf WEIGHT`)"
-        )));
-    }
-    // Its time is unknown: each weight lies somewhere in its thread's whole time.
-    let totals: Vec<u64> = threads.into_values().collect();
-    for mut span in spans.into_values() {
-        span.end = TimeNs(totals[span.thread.0 as usize]);
-        builder.span(span)?;
-    }
+        let n_samples = reading.n_samples(weight);
+        builder.count_samples(thread, n_samples);
+        observed.push(FoldedStack {
+            thread,
+            stack,
+            n_samples,
+            weight,
+        });
+        within(observed.len(), limits::MAX_SPANS, "the number of stacks")
+    })?;
+    let FoldedThreads { totals, .. } = threads;
     let duration = totals.iter().copied().max().unwrap_or_default();
-    for (thread, total) in builder.trace.tables.threads.iter_mut().zip(totals) {
-        thread.end = TimeNs(total);
+    for (thread, total) in builder.trace.tables.threads.iter_mut().zip(&totals) {
+        thread.end = TimeNs(*total);
     }
     builder.note(format!(
         "states and times are unknown; one unit of weight counts as {} us",
-        unit as f64 / 1000.0
+        reading.unit as f64 / 1000.0
     ));
     let bad = "lines were not understood and are left out";
-    builder.note_counts([(n_bad as u64, bad)]);
-    Ok(builder.finish(duration))
-}
-
-/// A span of a weight in ns, made of units of so many, whose end is not known yet.
-fn span(thread: ThreadId, stack: StackId, weight: u64, unit: u64) -> Span {
-    let n_samples = (weight / unit.max(1)).max(1);
-    Span {
-        thread,
+    builder.note_counts([(survey.n_bad, bad)]);
+    let tables = builder.finish(duration).tables;
+    // A trace has whole microseconds: weights of a stack are added up before.
+    observed.sort_unstable_by_key(|one| (one.thread, one.stack));
+    observed.dedup_by(|next, kept| kept.take(next));
+    // Its time is unknown: each weight lies somewhere in its thread's whole time.
+    let spans = observed.into_iter().map(|one| Span {
+        thread: one.thread,
         start: TimeNs(0),
-        end: TimeNs(0),
-        weight,
-        n_samples: u32::try_from(n_samples).unwrap_or(u32::MAX),
+        end: TimeNs(totals[one.thread.0 as usize]),
+        weight: one.weight,
+        n_samples: one.n_samples,
         state: ThreadState::Unknown,
         wait: None,
-        stack: Some(stack),
-    }
+        stack: Some(one.stack),
+    });
+    write(&tables, spans, out)
 }

@@ -1,7 +1,9 @@
 //! Formats of other profilers, by name.
 
+use serde::{Deserialize, Serialize};
+
 /// A format that can be imported.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Format {
     /// `perf record`'s file.
     Perf,

@@ -9,6 +9,8 @@ use wcprof_symbols::elf::Source;
 use wcprof_types::{Avma, BuildId, FileOffset, LoadBias};
 use wcprof_unwind::ModuleCode;
 
+use crate::code::CodeFiles;
+
 /// Call frame information of a file, and the file.
 #[derive(Debug)]
 pub(crate) struct IdentifiedFile {
@@ -17,8 +19,20 @@ pub(crate) struct IdentifiedFile {
 }
 
 impl IdentifiedFile {
+    /// The file of a module, if one with its build-id is found. `room`: as of [`ModuleCode::read`].
+    pub(crate) fn find(
+        code: &mut dyn CodeFiles,
+        path: &str,
+        build_id: &BuildId,
+        room: usize,
+    ) -> Option<Self> {
+        let read = |file| Self::read(file, build_id, room);
+        let at_path = code.open(path, build_id).and_then(read);
+        at_path.or_else(|| code.fetch(path, build_id).and_then(read))
+    }
+
     /// Of an open file that has this build-id. `room`: as of [`ModuleCode::read`].
-    pub(crate) fn read(file: TargetFile, build_id: &BuildId, room: usize) -> Option<Self> {
+    fn read(file: TargetFile, build_id: &BuildId, room: usize) -> Option<Self> {
         let code = ModuleCode::read(file.clone(), room).ok()?;
         let is_it = code.build_id() == Some(build_id);
         let source = is_it.then(|| Source::from_file(file).ok()).flatten()?;

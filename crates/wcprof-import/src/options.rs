@@ -1,9 +1,11 @@
 //! What the caller may choose about an import.
 
+use serde::{Deserialize, Serialize};
+
 use crate::format::Format;
 
 /// How to import.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Options {
     /// The format; `None` recognizes it by its content.
     pub format: Option<Format>,

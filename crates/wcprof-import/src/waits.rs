@@ -5,9 +5,10 @@
 //! import rest on. Anything else stays unknown.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 
 use indexmap::IndexSet;
-use wcprof_trace::model::{Frame, StackId, Trace, WaitId};
+use wcprof_trace::model::{Frame, Span, StackId, Tables, Trace, WaitId};
 use wcprof_types::{ThreadState, Wait};
 
 /// Names without the C library's prefixes (`__GI_`, `__libc_`, `__`) and suffixes, and the number of
@@ -88,36 +89,60 @@ fn wait_of_leaf(name: &str) -> Option<Wait> {
     })
 }
 
-/// Gives time that is blocked or of an unknown state, and has no wait, that of its innermost function outside
-/// the kernel, once functions have names.
-pub fn guess_waits(trace: &mut Trace) {
-    let tables = &mut trace.tables;
-    let Some(symbols) = &tables.names.symbols else {
-        return;
-    };
-    let leaf = |stack: StackId| -> Option<Wait> {
-        let mut node = tables.stacks.get(stack.0 as usize)?.leaf;
-        loop {
-            let at = tables.nodes.get(node?.0 as usize)?;
-            match tables.frames.get(at.frame.0 as usize)? {
-                Frame::KernelCode(_) | Frame::Kernel(_) => node = at.caller,
-                _ => return wait_of_leaf(&symbols.frames.get(&at.frame)?.first()?.name),
-            }
+/// The wait of the innermost function outside the kernel of a stack, once functions have names.
+fn wait_of(tables: &Tables, stack: StackId) -> Option<Wait> {
+    let symbols = tables.names.symbols.as_ref()?;
+    let mut node = tables.stacks.get(stack.0 as usize)?.leaf;
+    loop {
+        let at = tables.nodes.get(node?.0 as usize)?;
+        match tables.frames.get(at.frame.0 as usize)? {
+            Frame::KernelCode(_) | Frame::Kernel(_) => node = at.caller,
+            _ => return wait_of_leaf(&symbols.frames.get(&at.frame)?.first()?.name),
         }
-    };
-    let mut waits: IndexSet<Wait> = std::mem::take(&mut tables.waits).into_iter().collect();
-    let mut of_stack: HashMap<StackId, Option<WaitId>> = HashMap::new();
-    for span in &mut trace.spans {
+    }
+}
+
+/// Waits for time that is blocked or of an unknown state, and has none: those of innermost functions, found once for each
+/// stack.
+#[derive(Clone, Debug, Default)]
+pub struct GuessedWaits(HashMap<StackId, Option<WaitId>>);
+
+impl GuessedWaits {
+    /// Gives a span its wait; `intern` gives the id of one.
+    ///
+    /// # Errors
+    /// Those of `intern`.
+    pub fn guess<E>(
+        &mut self,
+        tables: &Tables,
+        span: &mut Span,
+        intern: impl FnOnce(Wait) -> Result<WaitId, E>,
+    ) -> Result<(), E> {
         let is_wait = matches!(span.state, ThreadState::Blocked | ThreadState::Unknown);
         let Some(stack) = span.stack.filter(|_| is_wait && span.wait.is_none()) else {
-            continue;
+            return Ok(());
         };
-        span.wait = *of_stack
-            .entry(stack)
-            .or_insert_with(|| Some(WaitId(waits.insert_full(leaf(stack)?).0 as u32)));
+        span.wait = match self.0.get(&stack) {
+            Some(known) => *known,
+            None => {
+                let wait = wait_of(tables, stack).map(intern).transpose()?;
+                *self.0.entry(stack).or_insert(wait)
+            }
+        };
         if span.wait.is_some() {
             span.state = ThreadState::Blocked;
         }
+        Ok(())
+    }
+}
+
+/// Gives all spans of a trace their waits.
+pub(crate) fn guess_waits(Trace { tables, spans }: &mut Trace) {
+    let mut waits: IndexSet<Wait> = std::mem::take(&mut tables.waits).into_iter().collect();
+    let mut guessed = GuessedWaits::default();
+    for span in spans {
+        let intern = |wait| Ok::<_, Infallible>(WaitId(waits.insert_full(wait).0 as u32));
+        let Ok(()) = guessed.guess(tables, span, intern);
     }
     tables.waits = waits.into_iter().collect();
 }

@@ -47,7 +47,9 @@ mod wanted;
 
 pub use clones::without_clone_suffix;
 pub use confined::{
-    Confinement, Ended, NamingProcess, StartProcess, confinement, run_confined, symbolize_confined,
+    ConfinedProcess, Confinement, Ended, OnFile, ProcessWatch, StartProcess, begin,
+    code_from_server, confinement, elf_file, in_memory, run_confined, symbolize_confined,
+    tell_size, wire,
 };
 pub use debuginfod::{
     CachePath, Debuginfod, DebuginfodOptions, Download, OnProgress, ServerFailure,

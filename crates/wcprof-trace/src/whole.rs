@@ -73,6 +73,21 @@ impl<W: Write> TraceWriter<W> {
         self.add_joined_tables(tables, |_| None, &mut Known::default())
     }
 
+    /// Adds the same to a new writer, which does not remember what it interns, so that no entry takes memory: what is interned later gets
+    /// an id of its own.
+    ///
+    /// # Errors
+    /// As [`add_tables`](Self::add_tables).
+    ///
+    /// # Panics
+    /// As [`add_tables`](Self::add_tables).
+    pub fn add_tables_once(&mut self, tables: &Tables) -> Result<(), TraceError> {
+        self.remembers = false;
+        let added = self.add_tables(tables);
+        self.remembers = true;
+        added.map(drop)
+    }
+
     /// The same for tables of which `joined` gives the processes that the trace has already: their modules and
     /// threads may be `known` from tables that were added before.
     pub(crate) fn add_joined_tables(

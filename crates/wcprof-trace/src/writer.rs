@@ -55,6 +55,8 @@ pub struct TraceWriter<W: Write> {
     /// Those before what is pending.
     packed_sizes: Sizes,
     interned: Interned,
+    /// Whether values that are interned are looked up in, and added to, `interned`.
+    pub(crate) remembers: bool,
     threads: Threads,
     looks: Looks,
     /// What the next reading of counters is written as the difference from.
@@ -132,6 +134,7 @@ impl<W: Write> TraceWriter<W> {
             sizes: Sizes::default(),
             packed_sizes: Sizes::default(),
             interned: Interned::default(),
+            remembers: true,
             threads: Threads::default(),
             looks: Looks::default(),
             counters_before: counters::Before::default(),
@@ -259,6 +262,9 @@ impl<W: Write> TraceWriter<W> {
         value: T,
         known: fn(&mut Interned) -> &mut HashMap<T, u32, FastState>,
     ) -> Result<u32, TraceError> {
+        if !self.remembers {
+            return self.add(&value);
+        }
         if let Some(&id) = known(&mut self.interned).get(&value) {
             return Ok(id);
         }

@@ -8,7 +8,7 @@ use clap_complete::Shell;
 use crate::agent::AgentArgs;
 use crate::args::{AttachArgs, CheckArgs, DoctorArgs, ForceArgs, MergeArgs, ReportArgs};
 use crate::command::BecomeArgs;
-use crate::confined::NamerArgs;
+use crate::confined::ReaderArgs;
 use crate::crypto::CryptoArgs;
 use crate::diff::DiffArgs;
 use crate::import::ImportArgs;
@@ -103,7 +103,10 @@ pub(crate) enum Command {
     },
     /// The process that reads symbols and DWARF
     #[command(hide = true)]
-    ConfinedNames(NamerArgs),
+    ConfinedNames(ReaderArgs),
+    /// The process that reads a file to import
+    #[command(hide = true)]
+    ConfinedImport(ReaderArgs),
     /// The process that becomes the command of `attach -- COMMAND`
     #[command(hide = true, name = "become-command")]
     Become(BecomeArgs),
@@ -118,6 +121,7 @@ impl Command {
                 | Self::Completions { .. }
                 | Self::Man { .. }
                 | Self::ConfinedNames(_)
+                | Self::ConfinedImport(_)
                 | Self::Become(_)
         )
     }

@@ -1,21 +1,20 @@
 //! `wcprof import`: a file of another profiler to a trace.
 
-use std::io::BufReader;
 use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
 use wcprof_host::clock::unix_ns;
 use wcprof_host::procfs::read_file;
-use wcprof_import::{Format, ImportError, Options};
+use wcprof_import::{Format, GuessedWaits, InputKind, Options};
 use wcprof_symbols::{Cancel, open_regular};
-use wcprof_trace::TraceWriter;
-use wcprof_trace::model::{Frame, Trace};
+use wcprof_trace::TraceSink;
+use wcprof_trace::model::{Frame, Tables};
 
 use crate::args::{ForceArgs, SymbolArgs};
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
+use crate::imported::{Imported, failure};
 use crate::local_names::kernel_functions;
-use crate::names;
 use crate::output::{check, write_trace};
 use crate::same_file::is_same_file;
 
@@ -93,51 +92,41 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Failure> {
         wcprof_version: env!("CARGO_PKG_VERSION").to_owned(),
         now_unix_ns: unix_ns(),
     };
-    let mut trace = wcprof_import::import(BufReader::new(source), &options)
-        .map_err(|e| failure(e).context(context()))?;
-    if trace.tables.names.symbols.is_none() && !args.raw {
-        let (symbols, report) = names::of_machine(&trace.tables, names::NONE, &args.symbols)?;
-        names::print_problems(report.problems());
-        trace.tables.names.symbols = Some(symbols);
-        wcprof_import::guess_waits(&mut trace);
-        if let Some(symbols) = &mut trace.tables.names.symbols {
-            *symbols = names::finished(symbols, &report).into_owned();
-        }
+    let input = (&source, InputKind::Profile);
+    let imported = Imported::read(input, &options, &args.symbols, drop)?;
+    let mut imported = imported.map_err(|refusal| failure(refusal).context(context()))?;
+    let is_named = imported.tables.names.symbols.is_some() || args.raw;
+    if !is_named {
+        imported.find_names();
     }
-    if let Some(why) = name_kernel(&mut trace) {
+    if let Some(why) = name_kernel(&mut imported.tables) {
         message!("wcprof: kernel functions have no names: {why}");
     }
     write_trace(&args.output, args.force, |file| {
-        let mut writer = TraceWriter::for_file(file, &trace.tables.header)?;
-        Ok(wcprof_import::write(&trace, &mut writer)?)
+        if imported.tables.names.local.names.frames.is_empty() && is_named {
+            return Ok(imported.copy(file)?);
+        }
+        let mut waits = GuessedWaits::default();
+        let written = imported.write(file, |tables, span, writer| {
+            waits.guess(tables, span, |wait| writer.intern_wait(wait))
+        });
+        Ok(written?)
     })?;
+    let tables = &imported.tables;
     message!(
         "wcprof: {} threads, {} samples in {output}; `wcprof report {output}` prints them",
-        trace.tables.threads.len(),
-        trace.tables.stats.n_observations,
+        tables.threads.len(),
+        tables.stats.n_observations,
         output = args.output.display(),
     );
-    for note in &trace.tables.header.notes {
+    for note in &tables.header.notes {
         message!("wcprof: {}", wcprof_text::terminal_name(note));
     }
     Ok(())
 }
 
-fn failure(error: ImportError) -> Failure {
-    match &error {
-        ImportError::Read(_) => Failure::new(Exit::Failure, error),
-        ImportError::OtherFormat { .. } | ImportError::NotThis { .. } => {
-            Failure::usage(error).hint("without --format the file is recognized by its content")
-        }
-        ImportError::NotRecognized { .. } => Failure::new(Exit::BadTrace, error)
-            .hint("--format takes it as perf, folded, uwpmp, gdbpmp, dump, pt-pmp or perf-script"),
-        _ => Failure::new(Exit::BadTrace, error),
-    }
-}
-
 /// Names kernel addresses, if they are those of the kernel that runs here; else says why not.
-fn name_kernel(trace: &mut Trace) -> Option<String> {
-    let tables = &mut trace.tables;
+fn name_kernel(tables: &mut Tables) -> Option<String> {
     let is_of_kernel = |frame: &Frame| matches!(frame, Frame::KernelCode(_));
     if !tables.frames.iter().any(is_of_kernel) {
         return None;

@@ -29,6 +29,7 @@ mod filters;
 mod help;
 mod html;
 mod import;
+mod imported;
 mod keep;
 mod live;
 mod live_names;
@@ -121,6 +122,7 @@ fn run(command: Command) -> Result<u8, Failure> {
         Command::Import(args) => import::run(&args),
         Command::Merge(args) => merge::run(&args),
         Command::ConfinedNames(args) => confined::run_namer(&args),
+        Command::ConfinedImport(args) => confined::run_importer(&args),
         Command::Become(args) => command::become_command(&args),
         Command::Top(args) => top::run(&args),
         Command::Check(args) => check::run(&args),

@@ -20,7 +20,7 @@ use wcprof_text::terminal_name;
 use wcprof_trace::model::{Frame, FrameId, SymbolTable, Tables};
 
 use crate::args::SymbolArgs;
-use crate::confined::{self, Pace};
+use crate::confined::{self, ConfinedWork, Pace};
 use crate::failure::Failure;
 use crate::progress;
 
@@ -146,14 +146,14 @@ fn debuginfod() -> Option<Arc<Debuginfod>> {
 }
 
 /// Finds names, and says which servers failed on the way.
-fn symbolize(
+pub(crate) fn symbolize(
     tables: &Tables,
     known: &SymbolTable,
     files: &dyn ModuleFiles,
     options: &SymbolOptions,
     pace: Option<Pace>,
 ) -> (SymbolTable, SymbolReport) {
-    let start = |socket| confined::start(socket, options, pace);
+    let start = |socket| confined::start(socket, options, ConfinedWork::Names(pace));
     let symbolize = |queries: &[ModuleQuery]| symbolize_confined(queries, files, options, &start);
     let work = || symbolize_tables(tables, known, symbolize);
     let result = match &options.progress {

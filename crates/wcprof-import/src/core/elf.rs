@@ -55,9 +55,6 @@ impl ProgramHeaders {
     /// # Errors
     /// What the file is, where it is no core file of 64-bit x86-64.
     pub(super) fn new(header: &[u8]) -> Result<Self, String> {
-        if !is_core(header) {
-            return Err("this is no core file".to_owned());
-        }
         let machine = u16_at(header, 18);
         let (is_64_bit, is_little_endian) = (header[4] == 2, header[5] == 1);
         if !is_64_bit || !is_little_endian || machine != EM_X86_64 {

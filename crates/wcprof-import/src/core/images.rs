@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use wcprof_symbols::{ModuleFile, ModuleFiles, ModuleIdentity};
 use wcprof_trace::model::{Frame, Module, ModuleId, ProcessId};
 use wcprof_types::{
     Avma, BuildId, FileOffset, LoadBias, Mapping, RelativeAddress, StackEnd, Svma, undeleted,
@@ -13,10 +12,10 @@ use wcprof_unwind::{TextMemory, Unwinder};
 use super::elf::build_id;
 use super::memory::CoreMemory;
 use crate::builder::{Builder, cut};
+use crate::code::{CodeFiles, VDSO};
 use crate::error::Result;
 use crate::identified_file::IdentifiedFile;
 
-pub(super) const VDSO: &str = "[vdso]";
 /// Bytes of call frame information in memory, of all images.
 const MAX_CODE_BYTES: usize = 128 << 20;
 
@@ -105,7 +104,7 @@ impl Images {
         &mut self,
         memory: &CoreMemory,
         is_code: impl Fn(&Mapping) -> bool,
-        files: &dyn ModuleFiles,
+        code: &mut dyn CodeFiles,
     ) {
         let mut known: HashMap<(String, BuildId), Option<Arc<IdentifiedFile>>> = HashMap::new();
         let mut room = MAX_CODE_BYTES;
@@ -121,18 +120,18 @@ impl Images {
             };
             let key = (path, build_id.clone());
             let found = known.entry(key).or_insert_with_key(|(path, build_id)| {
-                let found = open(files, path, build_id, room);
+                let found = IdentifiedFile::find(code, path, build_id, room);
                 room -= found.as_ref().map_or(0, |file| file.code.heap_bytes());
                 found.map(Arc::new)
             });
-            let code = found.as_ref().and_then(|file| {
+            let loaded = found.as_ref().and_then(|file| {
                 let bias = image.maps.iter().find_map(|map| file.code.load_bias(map))?;
                 Some((bias, Arc::clone(file)))
             });
-            if code.is_none() {
+            if loaded.is_none() {
                 self.missing.push(image.path().to_owned());
             }
-            image.code = code;
+            image.code = loaded;
         }
     }
 
@@ -234,25 +233,6 @@ impl TextMemory for &Images {
     fn read_text(&mut self, address: Avma, bytes: &mut [u8]) -> bool {
         let code = self.at(address).and_then(|at| self.all[at].code.as_ref());
         code.is_some_and(|(bias, file)| file.read_text(*bias, address, bytes))
-    }
-}
-
-/// Opens the file of an image, if it is the one that was loaded.
-fn open(
-    files: &dyn ModuleFiles,
-    path: &str,
-    build_id: &BuildId,
-    room: usize,
-) -> Option<IdentifiedFile> {
-    let identity = ModuleIdentity {
-        path: path.to_owned(),
-        build_id: Some(build_id.clone()),
-        pid: None,
-        start: None,
-    };
-    match files.open(&identity).ok()? {
-        ModuleFile::File(file) => IdentifiedFile::read(file, build_id, room),
-        ModuleFile::Bytes(_) => None,
     }
 }
 

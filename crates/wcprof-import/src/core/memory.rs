@@ -218,4 +218,14 @@ mod tests {
             assert_eq!(reading.read(7, 2).unwrap(), [7, 8], "read again");
         }
     }
+
+    /// Check that nobody unpacks more than the limit to come to what is behind it.
+    #[test]
+    fn bomb() {
+        let open = || -> Result<Box<dyn Forward>> { Ok(Box::new(Packed::new(io::repeat(0)))) };
+        let mut reading = Reading::new(&open).unwrap();
+        assert_eq!(reading.read(10, 2).unwrap(), [0, 0]);
+        let error = reading.read(MAX_UNPACKED + 1, 1).unwrap_err();
+        assert!(error.to_string().contains("failed to read"), "{error}");
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! A core has registers, stacks and memory, but no code: call frame information and names come from files that have the
 //! build-ids which are in its memory. It has no names of threads either: pools are named by the functions that threads begin with
-//! ([`name_by_start`]). A core is one moment: each thread has a weight of 1 s, so that threads at a time are numbers of
+//! ([`ThreadStarts`]). A core is one moment: each thread has a weight of 1 s, so that threads at a time are numbers of
 //! threads.
 
 mod elf;
@@ -15,12 +15,11 @@ mod start;
 pub(crate) use elf::is_core;
 pub(crate) use memory::{Forward, OpenCore, Plain};
 pub(crate) use packed::Packing;
-pub use start::name_by_start;
+pub use start::ThreadStarts;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
-use wcprof_symbols::ModuleFiles;
 use wcprof_trace::model::{
     LockLook, LockOwner, OwnerState, ProcessId, SNAPSHOT_NS, Span, StackId, ThreadId, Trace, WaitId,
 };
@@ -29,6 +28,7 @@ use wcprof_types::{Avma, Pid, RED_ZONE, ThreadState, TimeNs, Wait, redact_args};
 use wcprof_unwind::{ReadError, StackMemory, UnwoundStack};
 
 use crate::builder::Builder;
+use crate::code::CodeFiles;
 use crate::error::{ImportError, Result, within};
 use crate::options::Options;
 use elf::{HEADER, PROGRAM_HEADER, ProgramHeaders, Segment};
@@ -41,7 +41,7 @@ pub(crate) const HEAD: usize = HEADER;
 /// Segments of a core: a process has at most `vm.max_map_count` mappings, 65 530 unless that was raised.
 const MAX_SEGMENTS: u64 = 1 << 20;
 /// Bytes of notes: each thread has some 4 KiB of them.
-const MAX_NOTES: u64 = 1 << 29;
+const MAX_NOTES: u64 = 1 << 27;
 /// Bytes of the stack of a thread from its stack pointer on, and of all threads; each has the least in any case.
 const MAX_STACK: u64 = 1 << 20;
 const MIN_STACK: u64 = 1 << 13;
@@ -55,11 +55,11 @@ const WITH_OPERATION: [u32; 2] = [16, SYS_FUTEX];
 /// Files that are named in a note.
 const MAX_NAMED: usize = 3;
 
-/// Reads a core, again from its beginning where its notes are at its end, as gdb writes them. `files`: where the files that it maps are on this machine.
+/// Reads a core, again from its beginning where its notes are at its end, as gdb writes them. `code` opens the files that it maps.
 pub(crate) fn import(
     open: &OpenCore<'_>,
     options: &Options,
-    files: &dyn ModuleFiles,
+    code: &mut dyn CodeFiles,
 ) -> Result<Trace> {
     let mut reading = Reading::new(open)?;
     let segments = segments(&mut reading)?;
@@ -83,7 +83,7 @@ pub(crate) fn import(
             .find(|segment| segment.is_memory() && segment.contains(address.0));
         at.is_some_and(Segment::is_code)
     };
-    images.find(&memory, |map| is_code(map.start), files);
+    images.find(&memory, |map| is_code(map.start), code);
     if let Some(vdso) = notes.vdso {
         let bytes = memory.from(vdso);
         images.add_vdso(vdso, &bytes[..bytes.len().min(MAX_VDSO as usize)]);
@@ -105,6 +105,9 @@ pub(crate) fn import(
 /// All program headers.
 fn segments(reading: &mut Reading<'_, '_>) -> Result<Vec<Segment>> {
     let header = reading.read(0, HEADER)?;
+    if !is_core(&header) {
+        return Err(ImportError::NoCore);
+    }
     let headers = ProgramHeaders::new(&header).map_err(ImportError::Core)?;
     let mut bytes = reading.read(headers.offset, PROGRAM_HEADER)?;
     let count = match headers.count {

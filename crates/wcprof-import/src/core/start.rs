@@ -1,7 +1,9 @@
 //! Threads of a core to names: the function that each begins with.
 
+use std::collections::BTreeMap;
+
 use wcprof_symbols::call_name;
-use wcprof_trace::model::{SymbolTable, Tables, ThreadId, Trace};
+use wcprof_trace::model::{Span, StackId, SymbolTable, Tables, ThreadId};
 
 /// Functions that start others, by their names without arguments and templates: those of glibc, libstdc++, Ceph, QEMU and GLib.
 const STARTERS: &[&str] = &[
@@ -32,24 +34,28 @@ const MAX_DEPTH: usize = 12;
 /// Characters of a name that are kept: it is the name of a pool.
 const MAX_NAME: usize = 40;
 
-/// Names the threads of an import that has no names of threads by the functions that they begin with, once functions have names.
-pub fn name_by_start(trace: &mut Trace) {
-    let mut named = Vec::new();
-    for span in &trace.spans {
-        let functions = span
-            .stack
-            .map_or_else(Vec::new, |stack| root_first(&trace.tables, stack.0));
-        let start = functions.iter().find(|name| !starts_others(name));
-        if let Some(start) = start {
-            named.push((span.thread, shortened(start)));
+/// The functions that threads of an import without names of threads begin with, once functions have names.
+#[derive(Clone, Debug, Default)]
+pub struct ThreadStarts(BTreeMap<ThreadId, StackId>);
+
+impl ThreadStarts {
+    /// Notes the stack of a thread.
+    pub fn add(&mut self, span: &Span) {
+        if let Some(stack) = span.stack {
+            self.0.insert(span.thread, stack);
         }
     }
-    for (ThreadId(at), name) in named {
-        if let Some(thread) = trace.tables.threads.get_mut(at as usize) {
-            thread
-                .names
-                .iter_mut()
-                .for_each(|(_, known)| known.clone_from(&name));
+
+    /// Names the threads.
+    pub fn name(&self, tables: &mut Tables) {
+        for (ThreadId(at), stack) in &self.0 {
+            let functions = root_first(tables, stack.0);
+            let start = functions.iter().find(|name| !starts_others(name));
+            let start = start.map(|name| shortened(name));
+            if let (Some(name), Some(thread)) = (start, tables.threads.get_mut(*at as usize)) {
+                let names = thread.names.iter_mut();
+                names.for_each(|(_, known)| known.clone_from(&name));
+            }
         }
     }
 }

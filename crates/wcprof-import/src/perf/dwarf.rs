@@ -3,17 +3,14 @@
 //! the recorded one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::sync::Arc;
 
 use linux_perf_data::linux_perf_event_reader::{RawData, Regs};
-use wcprof_symbols::open_regular_in_time;
-use wcprof_types::{Avma, BuildId, LoadBias, Mapping, ScratchRegs, StackEnd, UserRegs, parse_maps};
+use wcprof_types::{Avma, BuildId, LoadBias, ScratchRegs, StackEnd, UserRegs};
 use wcprof_unwind::{StackCopy, TextMemory, Unwinder, UnwoundStack};
 
 use super::maps::{Map, Maps};
+use crate::code::{CodeFiles, VDSO};
 use crate::identified_file::IdentifiedFile;
 
 /// Numbers of registers in perf's samples (`arch/x86/include/uapi/asm/perf_regs.h`).
@@ -26,9 +23,6 @@ mod reg {
     pub(super) const SCRATCH: [(u16, u64); 7] =
         [(0, 0), (1, 3), (5, 5), (8, 16), (9, 17), (10, 18), (11, 19)];
 }
-
-const VDSO: &str = "[vdso]";
-const MAX_VDSO_BYTES: usize = 1 << 20;
 
 /// An unwinder takes almost 1 MB: of more processes those that were met last have one.
 const MAX_UNWINDERS: usize = 32;
@@ -53,8 +47,8 @@ struct ProcessUnwinder {
 }
 
 /// Unwinds the copies of all processes.
-#[derive(Default)]
-pub(super) struct StackCopies {
+pub(super) struct StackCopies<'c> {
+    code: &'c mut dyn CodeFiles,
     files: HashMap<(String, BuildId), Option<Arc<IdentifiedFile>>>,
     file_bytes: usize,
     processes: HashMap<i32, ProcessUnwinder>,
@@ -70,7 +64,22 @@ pub(super) struct StackCopies {
 /// Lookup addresses of frames, leaf first, and why there are no more.
 pub(super) type Unwound = (Vec<u64>, StackEnd);
 
-impl StackCopies {
+impl<'c> StackCopies<'c> {
+    /// None yet; `code` opens the files of mappings.
+    pub(super) fn new(code: &'c mut dyn CodeFiles) -> Self {
+        Self {
+            code,
+            files: HashMap::new(),
+            file_bytes: 0,
+            processes: HashMap::new(),
+            n_given: 0,
+            n_used: 0,
+            stack: UnwoundStack::default(),
+            ends: BTreeMap::new(),
+            missing: BTreeSet::new(),
+        }
+    }
+
     /// The frames of a copy, leaf first.
     pub(super) fn unwind(
         &mut self,
@@ -168,7 +177,8 @@ impl StackCopies {
             Some(known) => known.clone(),
             None => {
                 let has_room = self.files.len() < MAX_FILES && self.file_bytes < MAX_FILE_BYTES;
-                let code = has_room.then(|| read(&map.path, build_id)).flatten();
+                let find = || IdentifiedFile::find(self.code, &map.path, build_id, usize::MAX);
+                let code = has_room.then(find).flatten();
                 let code = code.map(Arc::new);
                 self.file_bytes += code.as_ref().map_or(0, |code| code.code.heap_bytes());
                 if has_room {
@@ -256,28 +266,6 @@ impl ProcessUnwinder {
             self.texts.insert(start, (end, bias, code));
         }
     }
-}
-
-/// Opens a file, or the vdso, if it is what was recorded.
-fn read(path: &str, build_id: &BuildId) -> Option<IdentifiedFile> {
-    if path == VDSO {
-        let vdso = IdentifiedFile::of_image(own_vdso()?)?;
-        return (vdso.code.build_id() == Some(build_id)).then_some(vdso);
-    }
-    let file = open_regular_in_time(Path::new(path)).ok()?;
-    IdentifiedFile::read(file, build_id, usize::MAX)
-}
-
-/// The vdso of this kernel, which all its processes share.
-fn own_vdso() -> Option<Vec<u8>> {
-    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
-    let maps = parse_maps(&maps).ok()?;
-    let Mapping { start, end, .. } = maps.iter().find(|mapping| mapping.path == VDSO)?;
-    let len = usize::try_from(end.0.checked_sub(start.0)?).ok()?;
-    let mut bytes = vec![0; len.min(MAX_VDSO_BYTES)];
-    let memory = File::open("/proc/self/mem").ok()?;
-    memory.read_exact_at(&mut bytes, start.0).ok()?;
-    Some(bytes)
 }
 
 /// Code bytes from the files.

@@ -10,7 +10,7 @@ use crate::error::{ImportError, Result, within};
 use crate::limits;
 
 /// Scales the time of threads, and counts it from the first moment on.
-pub(super) fn finish(mut recording: Recording) -> Result<Trace> {
+pub(super) fn finish(mut recording: Recording<'_>) -> Result<Trace> {
     recording.end_waits()?;
     // Sums without a time lie before the end of the recording; without any time, before that of the longest.
     let untimed = |piece: &Piece| piece.end == UNTIMED;
@@ -86,7 +86,7 @@ pub(super) fn finish(mut recording: Recording) -> Result<Trace> {
 }
 
 /// Notes what the source does not say.
-fn note_unknowns(recording: &mut Recording) {
+fn note_unknowns(recording: &mut Recording<'_>) {
     let Recording {
         builder,
         counts,

@@ -23,6 +23,7 @@ use wcprof_trace::model::Trace;
 use wcprof_types::{BuildId, redact_args};
 
 use crate::builder::Builder;
+use crate::code::CodeFiles;
 use crate::error::{ImportError, Result};
 use crate::limits;
 use crate::options::Options;
@@ -34,7 +35,11 @@ use threads::Recording;
 /// `PROT_EXEC` of a mapping.
 const PROT_EXEC: u32 = 4;
 
-pub(crate) fn import<R: Read + Seek>(mut source: R, options: &Options) -> Result<Trace> {
+pub(crate) fn import<R: Read + Seek>(
+    mut source: R,
+    options: &Options,
+    code: &mut dyn CodeFiles,
+) -> Result<Trace> {
     preflight::check(&mut source)?;
     source.seek(SeekFrom::Start(0)).map_err(ImportError::Read)?;
     let parsed = PerfFileReader::parse_file(BufReader::new(source));
@@ -51,7 +56,7 @@ pub(crate) fn import<R: Read + Seek>(mut source: R, options: &Options) -> Result
                     one event with `perf record -e cycles -g`";
         return Err(ImportError::Perf(what.to_owned()));
     }
-    let processes = Processes::new(perf_file.build_ids().unwrap_or_default());
+    let processes = Processes::new(perf_file.build_ids().unwrap_or_default(), code);
     let mut recording = Recording::new(builder, events, processes);
     let (mut n_records, mut n_bad) = (0_u64, 0_u64);
     let damage = loop {
@@ -79,7 +84,7 @@ pub(crate) fn import<R: Read + Seek>(mut source: R, options: &Options) -> Result
 }
 
 /// Adds one record of the event `attr`; returns whether it was understood.
-fn read(recording: &mut Recording, attr: usize, raw: &RawEventRecord<'_>) -> Result<bool> {
+fn read(recording: &mut Recording<'_>, attr: usize, raw: &RawEventRecord<'_>) -> Result<bool> {
     if !sound::is_sound(raw) {
         return Ok(false);
     }

@@ -11,6 +11,7 @@ use wcprof_types::{Avma, BuildId, Pid, StackEnd};
 use super::dwarf::StackCopies;
 use super::maps::{Files, Map, Maps};
 use crate::builder::Builder;
+use crate::code::{CodeFiles, VDSO};
 use crate::error::{Result, within};
 use crate::limits;
 
@@ -25,12 +26,12 @@ struct Process {
 }
 
 /// The processes of a recording.
-pub(super) struct Processes {
+pub(super) struct Processes<'c> {
     by_pid: HashMap<i32, Process>,
     build_ids: HashMap<String, BuildId>,
     files: Files,
     n_maps: usize,
-    pub(super) copies: StackCopies,
+    pub(super) copies: StackCopies<'c>,
 }
 
 /// An address of a call chain.
@@ -52,11 +53,11 @@ impl ChainAddress {
     }
 }
 
-impl Processes {
-    pub(super) fn new(build_ids: HashMap<DsoKey, DsoInfo>) -> Self {
+impl<'c> Processes<'c> {
+    pub(super) fn new(build_ids: HashMap<DsoKey, DsoInfo>, code: &'c mut dyn CodeFiles) -> Self {
         let build_ids = build_ids.into_iter().filter_map(|(key, info)| {
             let path = match key {
-                DsoKey::Vdso64 => "[vdso]".to_owned(),
+                DsoKey::Vdso64 => VDSO.to_owned(),
                 _ => String::from_utf8_lossy(&info.path).into_owned(),
             };
             Some((path, BuildId::new(&info.build_id)?))
@@ -66,7 +67,7 @@ impl Processes {
             build_ids: build_ids.collect(),
             files: Files::default(),
             n_maps: 0,
-            copies: StackCopies::default(),
+            copies: StackCopies::new(code),
         }
     }
 

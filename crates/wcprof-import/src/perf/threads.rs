@@ -56,10 +56,10 @@ pub(super) struct Counts {
 }
 
 /// What was read so far.
-pub(super) struct Recording {
+pub(super) struct Recording<'c> {
     pub(super) builder: Builder,
     pub(super) counts: Counts,
-    pub(super) processes: Processes,
+    pub(super) processes: Processes<'c>,
     pub(super) events: Vec<Event>,
     /// By event: samples, and the sum of their periods.
     pub(super) sums: Vec<(u64, u64)>,
@@ -69,8 +69,8 @@ pub(super) struct Recording {
     threads: HashMap<i32, Seen>,
 }
 
-impl Recording {
-    pub(super) fn new(builder: Builder, events: Vec<Event>, processes: Processes) -> Self {
+impl<'c> Recording<'c> {
+    pub(super) fn new(builder: Builder, events: Vec<Event>, processes: Processes<'c>) -> Self {
         Self {
             builder,
             counts: Counts::default(),

@@ -2,11 +2,12 @@
 //! `perf script` beside its `perf.data`.
 
 use std::collections::BTreeMap;
-use std::io::Cursor;
 
-use wcprof_import::{Options, import};
+use wcprof_import::Options;
 use wcprof_trace::model::{SNAPSHOT_NS, Span, Trace};
 use wcprof_types::ThreadState;
+
+use crate::import;
 
 /// Functions of the program, root first, by which its threads are known, how many stand there, and whether they wait.
 const TRUTH: [(&str, usize, bool); 6] = [
@@ -38,7 +39,7 @@ fn fixture(name: &str) -> String {
 
 fn read(text: &str) -> Trace {
     let options = Options::default();
-    import(Cursor::new(text.as_bytes()), &options).expect("a trace")
+    import(text.as_bytes(), &options).expect("a trace")
 }
 
 /// The functions of a span, root first.
@@ -174,7 +175,7 @@ fn script_is_as_its_recording() {
         env!("CARGO_MANIFEST_DIR")
     );
     let bytes = std::fs::read(path).expect("a fixture");
-    let recorded = import(Cursor::new(bytes), &Options::default()).expect("a trace");
+    let recorded = import(bytes, &Options::default()).expect("a trace");
     let printed = read(&fixture("cpu-clock.txt"));
     let times = |trace: &Trace| {
         let mut times: BTreeMap<(i32, String), (usize, u64)> = BTreeMap::new();

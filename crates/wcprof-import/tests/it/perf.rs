@@ -1,12 +1,13 @@
 //! Recorded `perf.data` files, whole and damaged.
 
-use std::io::Cursor;
 use std::path::Path;
 
 use proptest::prelude::*;
-use wcprof_import::{ImportError, Options, import};
+use wcprof_import::{ImportError, Options};
 use wcprof_trace::model::{Frame, Trace};
 use wcprof_types::{StackEnd, ThreadState};
+
+use crate::import;
 
 const CPU: &str = "cpu-clock.data";
 const SWITCH: &str = "sched-switch.data";
@@ -21,7 +22,7 @@ fn fixture(name: &str) -> Vec<u8> {
 }
 
 fn read(bytes: Vec<u8>) -> Result<Trace, ImportError> {
-    import(Cursor::new(bytes), &Options::default())
+    import(bytes, &Options::default())
 }
 
 /// Time of the thread `name` in a state, ns.

@@ -30,6 +30,20 @@ const MAX_LENGTH: u64 = 8 << 30;
 /// Told the size of each file in bytes before it is read: more is permitted then.
 pub type OnFile = dyn Fn(u64) + Send + Sync;
 
+/// Tells the size of a file that is read next.
+///
+/// # Errors
+/// When it cannot be looked at.
+pub fn tell_size(file: &File, on_file: &OnFile) -> io::Result<()> {
+    let file = file.metadata()?;
+    let mut size = file.len();
+    if size > MAX_LENGTH {
+        size = size.min(file.blocks().saturating_mul(512));
+    }
+    on_file(size);
+    Ok(())
+}
+
 /// Does what is asked for on `socket`, and returns when it is done.
 ///
 /// # Errors
@@ -128,12 +142,7 @@ impl Parent {
         send(&socket, request, None)?;
         let (reply, file) = expect(&socket, u64::MAX)?;
         if let Some(file) = &file {
-            let file = file.metadata()?;
-            let mut size = file.len();
-            if size > MAX_LENGTH {
-                size = size.min(file.blocks().saturating_mul(512));
-            }
-            (self.on_file)(size);
+            tell_size(file, &*self.on_file)?;
         }
         Ok(Answer(reply, file))
     }

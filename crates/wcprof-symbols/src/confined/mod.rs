@@ -7,13 +7,16 @@ mod child;
 mod messages;
 mod names;
 mod parent;
+mod process;
 mod requests;
-mod wire;
+pub mod wire;
 mod wire_path;
 
-pub use child::run_confined;
+pub use child::{OnFile, run_confined, tell_size};
 pub use messages::Confinement;
-pub use parent::{Ended, NamingProcess, StartProcess, confinement, symbolize_confined};
+pub use parent::symbolize_confined;
+pub use process::{ConfinedProcess, Ended, ProcessWatch, StartProcess, begin, confinement};
+pub use requests::{code_from_server, elf_file, in_memory};
 
 #[cfg(test)]
 mod tests;

@@ -6,17 +6,15 @@ use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
 
 use wcprof_host::open::Remote;
-use wcprof_types::Pid;
 
-use super::messages::{Confinement, Start, WireModule};
+use super::messages::{Start, WireModule};
+use super::process::{ConfinedProcess, Ended, ProcessWatch, StartProcess, begin};
 use super::requests::{Server, State};
-use super::wire::{expect, send};
+use super::wire::send;
 use crate::files::ModuleFiles;
 use crate::module::{CANCELLED, new_report, problem, unnamed};
 use crate::options::{Inlines, SymbolOptions};
@@ -26,55 +24,6 @@ use crate::query::{ModuleQuery, ModuleSymbols};
 const MAX_ENDED: usize = 8;
 /// Threads of the process.
 const MAX_THREADS: usize = 32;
-/// How often it is looked whether the user wants no more names.
-const CANCEL_INTERVAL: Duration = Duration::from_millis(50);
-/// Largest description of what confines the process, bytes.
-const MAX_CONFINEMENT: u64 = 64 << 10;
-
-/// A process that runs [`run_confined`](super::run_confined).
-pub trait NamingProcess: Sync {
-    /// Ends it, without waiting for that.
-    fn kill(&self);
-
-    /// Ends it, and says how it ended; one that does not end is left behind.
-    fn end(self: Box<Self>) -> Ended;
-
-    /// What confines it, as it says.
-    fn note(&self, _confinement: &Confinement) {}
-
-    /// Called many times a second while it runs; returns whether it may go on. It may wait for an answer.
-    fn tick(&self, _is_answered: bool) -> bool {
-        true
-    }
-}
-
-/// How a process ended.
-#[derive(Clone, Debug)]
-pub struct Ended {
-    /// As in "it `took too long`".
-    pub how: String,
-    /// It waited for a file system that does not answer, or could not be started because others do.
-    pub is_silent: bool,
-    /// The process, if it waited so, or did not end when it was killed.
-    pub child: Option<Pid>,
-}
-
-/// Starts a process that talks on a socket.
-pub type StartProcess<'s> = dyn Fn(UnixStream) -> io::Result<Box<dyn NamingProcess>> + 's;
-
-/// What confines the process.
-///
-/// # Errors
-/// When it cannot be started, or cannot be confined at all.
-pub fn confinement(start: &StartProcess<'_>) -> io::Result<Confinement> {
-    let (socket, other) = UnixStream::pair()?;
-    let process = start(other)?;
-    let told = expect::<Confinement>(&socket, MAX_CONFINEMENT);
-    let ended = process.end();
-    told.map(|(confinement, _)| confinement)
-        .map_err(|_| io::Error::other(ended.how))
-}
-
 /// What is tried for a module.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Effort {
@@ -132,7 +81,7 @@ pub fn symbolize_confined(
             n_answering: AtomicUsize::new(0),
         };
         let ended = match options.cancel.is_cancelled() {
-            true => other_end(CANCELLED.to_owned()),
+            true => Ended::of(CANCELLED.to_owned()),
             false => run(&server, &left, n_threads, start),
         };
         n_ended += 1;
@@ -174,38 +123,18 @@ fn without_addresses(query: &ModuleQuery) -> ModuleSymbols {
 
 /// Runs a process for these modules; returns how it ended.
 fn run(server: &Server<'_>, left: &[Left], n_threads: usize, start: &StartProcess<'_>) -> Ended {
-    let begin = || {
-        let (socket, other) = UnixStream::pair()?;
-        let process = start(other)?;
-        Ok((socket, process))
-    };
-    let begun: io::Result<_> = begin();
-    let (socket, process) = match begun {
+    let (socket, process) = match begin(start) {
         Ok(begun) => begun,
-        Err(error) => {
-            let is_silent = error.kind() == io::ErrorKind::ResourceBusy;
-            return Ended {
-                is_silent,
-                ..other_end(format!("could not be started: {error}"))
-            };
-        }
+        Err(ended) => return ended,
     };
     let n_threads = n_threads.min(left.len());
     let served = serve(server, left, (socket, n_threads), &*process);
     let ended = process.end();
     match served {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-            other_end(format!("said {error}"))
+            Ended::of(format!("said {error}"))
         }
         _ => ended,
-    }
-}
-
-fn other_end(how: String) -> Ended {
-    Ended {
-        how,
-        is_silent: false,
-        child: None,
     }
 }
 
@@ -214,16 +143,18 @@ fn serve(
     server: &Server<'_>,
     left: &[Left],
     (socket, n_threads): (UnixStream, usize),
-    process: &dyn NamingProcess,
+    process: &dyn ConfinedProcess,
 ) -> io::Result<()> {
     let end = || {
         process.kill();
         let _ = socket.shutdown(Shutdown::Both);
     };
-    let told = watched(server, process, &end, || {
-        expect::<Confinement>(&socket, MAX_CONFINEMENT)
-    });
-    process.note(&told??.0);
+    let watch = ProcessWatch {
+        process,
+        is_answering: &|| server.is_answering(),
+        cancel: &server.options.cancel,
+    };
+    watch.confinement(&socket, &end)?;
     let options = server.options;
     let module = |left: &Left| {
         let query = server.queries.get(left.index)?;
@@ -275,31 +206,7 @@ fn serve(
             results.into_iter().find(Result::is_err).unwrap_or(Ok(()))
         })
     };
-    watched(server, process, &end, serve_all)?
-}
-
-/// Does what waits for the process, which is ended when the user wants that, or when it may not go on.
-fn watched<T>(
-    server: &Server<'_>,
-    process: &dyn NamingProcess,
-    end: &(dyn Fn() + Sync),
-    work: impl FnOnce() -> T,
-) -> io::Result<T> {
-    thread::scope(|scope| {
-        let (done, is_done) = channel::<()>();
-        let ticking = move || {
-            while let Err(RecvTimeoutError::Timeout) = is_done.recv_timeout(CANCEL_INTERVAL) {
-                let may_go_on = process.tick(server.is_answering());
-                if server.options.cancel.is_cancelled() || !may_go_on {
-                    end();
-                }
-            }
-        };
-        thread::Builder::new().spawn_scoped(scope, ticking)?;
-        let result = work();
-        drop(done);
-        Ok(result)
-    })
+    watch.run(&end, serve_all)?
 }
 
 /// Takes the names that the process has told; returns the modules that are left.

@@ -27,6 +27,7 @@ use crate::debuginfod::Artifact;
 use crate::files::{ModuleFile, ModuleFiles, NoFile, OpenError};
 use crate::options::SymbolOptions;
 use crate::query::{ModuleQuery, ModuleSymbols};
+use crate::report::Problem;
 use crate::surroundings::{Surroundings, ThisMachine};
 
 /// Largest message: the names of a module.
@@ -253,12 +254,39 @@ fn spill(size: u64) -> (Reply, Option<TargetFile>) {
     hand_out(file.map_err(NoFile::System))
 }
 
+/// An open file as a confined process may have it: an empty one in the place of what is no ELF file.
+///
+/// # Errors
+/// When its file system does not answer.
+pub fn elf_file(opened: TargetFile) -> Result<TargetFile, NoFile> {
+    match look_in_time(&opened, |file| is_elf(&file))? {
+        true => Ok(opened),
+        false => Ok(in_memory(&[])?),
+    }
+}
+
+/// The executable or library that has a build-id, from the debuginfod servers that the options name. What was refused is added to
+/// `problems`.
+pub fn code_from_server(
+    module: (&str, &BuildId),
+    options: &SymbolOptions,
+    problems: &mut Vec<Problem>,
+) -> Option<TargetFile> {
+    let (elf, _) = ThisMachine(options).fetch(module, Artifact::Executable, problems)?;
+    let file = elf.file()?.try_clone().ok()?;
+    Some(TargetFile::from(file))
+}
+
 fn is_elf(file: &File) -> bool {
     let mut magic = [0; ELF_MAGIC.len()];
     file.read_exact_at(&mut magic, 0).is_ok() && magic == ELF_MAGIC
 }
 
-fn in_memory(bytes: &[u8]) -> io::Result<TargetFile> {
+/// A file in memory.
+///
+/// # Errors
+/// When there is no room for it.
+pub fn in_memory(bytes: &[u8]) -> io::Result<TargetFile> {
     let mut file = File::from(memfd_create("image", MemfdFlags::CLOEXEC)?);
     file.write_all(bytes)?;
     Ok(TargetFile::own(file))

@@ -15,7 +15,7 @@ use wcprof_types::{BuildId, Svma};
 use super::messages::{Reply, Request, Start, WireModule};
 use super::names::Names;
 use super::wire::{expect, send};
-use super::{Confinement, Ended, NamingProcess, run_confined, symbolize_confined};
+use super::{ConfinedProcess, Confinement, Ended, run_confined, symbolize_confined};
 use crate::files::{LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, OpenError, TargetFile};
 use crate::module::{symbolize_modules, unnamed};
 use crate::options::{Inlines, SymbolOptions};
@@ -27,7 +27,7 @@ struct Thread {
     thread: JoinHandle<()>,
 }
 
-impl NamingProcess for Thread {
+impl ConfinedProcess for Thread {
     fn kill(&self) {
         let _ = self.socket.shutdown(Shutdown::Both);
     }
@@ -46,7 +46,7 @@ impl NamingProcess for Thread {
 fn start(
     socket: UnixStream,
     body: impl FnOnce(UnixStream) + Send + 'static,
-) -> io::Result<Box<dyn NamingProcess>> {
+) -> io::Result<Box<dyn ConfinedProcess>> {
     let (for_kill, for_end) = (socket.try_clone()?, socket.try_clone()?);
     let thread = std::thread::spawn(move || {
         body(socket);
@@ -320,7 +320,7 @@ struct Stuck {
     has_answer: Arc<AtomicBool>,
 }
 
-impl NamingProcess for Stuck {
+impl ConfinedProcess for Stuck {
     fn kill(&self) {}
 
     fn end(self: Box<Self>) -> Ended {

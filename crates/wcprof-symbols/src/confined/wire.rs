@@ -18,7 +18,10 @@ use serde::de::DeserializeOwned;
 const STEP: usize = 1 << 20;
 
 /// Sends a message, and a descriptor with it.
-pub(super) fn send(
+///
+/// # Errors
+/// When the other side has ended, or the message is larger than 4 GiB.
+pub fn send(
     mut socket: &UnixStream,
     message: &impl Serialize,
     file: Option<BorrowedFd<'_>>,
@@ -44,7 +47,10 @@ pub(super) fn send(
 
 /// Receives a message whose document has at most `limit` bytes, and the descriptor that came with it; `None`
 /// when the other side has ended. `on_read` is called before the document is parsed.
-pub(super) fn receive<T: DeserializeOwned>(
+///
+/// # Errors
+/// When the message is larger, is none, or is cut short.
+pub fn receive<T: DeserializeOwned>(
     mut socket: &UnixStream,
     limit: u64,
     on_read: impl FnOnce(),
@@ -80,8 +86,11 @@ pub(super) fn receive<T: DeserializeOwned>(
     Ok(Some((message, file.map(File::from))))
 }
 
-/// The same, where the other side must not end.
-pub(super) fn expect<T: DeserializeOwned>(
+/// Receives as [`receive`] does, where the other side must not end.
+///
+/// # Errors
+/// Those of [`receive`], and `UnexpectedEof` when the other side has ended.
+pub fn expect<T: DeserializeOwned>(
     socket: &UnixStream,
     limit: u64,
 ) -> io::Result<(T, Option<File>)> {

@@ -117,3 +117,21 @@ fn future_minor_version() {
     assert_eq!(again.tables.waits, t.waits);
     assert_eq!(again.spans[0].state, ThreadState::Other(7));
 }
+
+/// Check that tables which are added without being remembered have the same ids.
+#[test]
+fn added_once() {
+    let tables = some_trace().1.tables;
+    let mut writer = TraceWriter::new(Vec::new(), &tables.header).unwrap();
+    writer.add_tables_once(&tables).unwrap();
+    writer.finish(&Stats::default()).unwrap();
+    let bytes = writer.into_inner();
+    let (again, _) = TraceReader::from_reader(bytes.as_slice())
+        .and_then(TraceReader::read_all)
+        .unwrap();
+    assert!(!tables.stacks.is_empty());
+    assert_eq!(again.tables.frames, tables.frames);
+    assert_eq!(again.tables.nodes, tables.nodes);
+    assert_eq!(again.tables.stacks, tables.stacks);
+    assert_eq!(again.tables.waits, tables.waits);
+}

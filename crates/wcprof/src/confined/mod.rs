@@ -1,10 +1,11 @@
 //! Processes of wcprof that give up what they could do, before they touch what others wrote: the one that
-//! loads a foreign library (of wcprof-crypto), and the one that reads symbols and DWARF (`namer`).
+//! loads a foreign library (of wcprof-crypto), and the one that reads symbols and DWARF, or a
+//! file to import (`reader`).
 
 pub mod filter;
-mod namer;
 pub mod process;
+mod reader;
 pub mod rights;
 
-pub use namer::{NamerArgs, run as run_namer};
-pub(crate) use namer::{Pace, confinement, start};
+pub(crate) use reader::{ConfinedWork, Pace, confinement, start};
+pub use reader::{ReaderArgs, run_importer, run_namer};

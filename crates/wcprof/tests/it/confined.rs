@@ -1,10 +1,14 @@
-//! The process that reads symbols: what confines it, and what is left when it ends early.
+//! The processes that read symbols, and files to import: what confines it, and what is left when it ends early.
 
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output};
 
 use serde_json::Value;
 use wcprof_host::sys::has_users_of_host;
+use wcprof_symbols::Confinement;
+use wcprof_symbols::wire::expect;
 
 use crate::support::{fixture, run};
 
@@ -19,10 +23,15 @@ fn json(output: &Output) -> Value {
 
 /// Runs wcprof with little memory.
 fn wcprof(args: &[&str]) -> Output {
+    wcprof_within(MEMORY_KIB, args)
+}
+
+/// Runs wcprof, each process of which may have this many KiB.
+fn wcprof_within(kib: u64, args: &[&str]) -> Output {
     let wcprof = wcprof_testkit::wcprof();
     let mut command = Command::new("sh");
     command
-        .args(["-c", &format!("ulimit -d {MEMORY_KIB}; exec \"$0\" \"$@\"")])
+        .args(["-c", &format!("ulimit -d {kib}; exec \"$0\" \"$@\"")])
         .arg(wcprof.get_program())
         .args(args)
         .env_remove("DEBUGINFOD_URLS");
@@ -148,4 +157,86 @@ fn out_of_memory() {
             assert_eq!(module["n_unresolved"], same["n_unresolved"]);
         }
     }
+}
+
+/// A process that imports, started by the test, which waits to be told what to do: what it says confines it, and itself.
+fn importer() -> (Confinement, UnixStream, Child) {
+    let (socket, other) = UnixStream::pair().unwrap();
+    let wcprof = wcprof_testkit::wcprof();
+    let child = Command::new(wcprof.get_program())
+        .args(["confined-import", "1000000", "1"])
+        .stdin(OwnedFd::from(other))
+        .spawn()
+        .unwrap();
+    let (confinement, _) = expect::<Confinement>(&socket, 64 << 10).unwrap();
+    (confinement, socket, child)
+}
+
+/// Check that the process which reads a file to import is confined as the one that reads symbols is, by what the kernel says of it.
+#[test]
+fn importer_is_confined() {
+    let (confinement, socket, mut child) = importer();
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let of = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap_or_else(|| panic!("{name}: {status}"))
+            .trim()
+            .to_owned()
+    };
+    assert!(
+        confinement
+            .in_force
+            .iter()
+            .any(|part| part.contains("seccomp"))
+    );
+    assert_eq!(of("Seccomp:"), "2", "a filter");
+    assert_eq!(of("NoNewPrivs:"), "1");
+    assert_eq!(of("CapEff:"), "0000000000000000");
+    if nix::unistd::geteuid().is_root() && has_users_of_host() {
+        assert_eq!(of("Uid:").split_whitespace().next(), Some("65534"));
+        let root = std::fs::read_dir(format!("/proc/{}/root/", child.id()));
+        assert_eq!(
+            root.map(Iterator::count).unwrap_or(0),
+            0,
+            "an empty root folder"
+        );
+    }
+    // Without a parent it ends.
+    drop(socket);
+    assert!(!child.wait().unwrap().success());
+}
+
+/// Check that a file which needs more memory than there is is refused as damaged or too large, and that no trace is left of it.
+#[test]
+fn import_out_of_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let (input, output) = (path("large.folded"), path("large.wct"));
+    let mut text = String::from("main;work 1\n");
+    // One line that is held whole, and its names.
+    text.extend(std::iter::repeat_n("main;", 50 << 20));
+    text.push_str("end 1\n");
+    std::fs::write(&input, text).unwrap();
+    let made = wcprof(&["import", &input, "-o", &output]);
+    let said = String::from_utf8_lossy(&made.stderr);
+    assert_eq!(made.status.code(), Some(5), "{said}");
+    assert!(said.contains("damaged, or too large"), "{said}");
+    assert!(said.contains("more memory than its limit"), "{said}");
+    assert!(!Path::new(&output).exists());
+}
+
+/// Check that half a million distinct lines take a sixth of what three million may, and that none is lost.
+#[test]
+fn import_of_many_lines() {
+    const LINES: usize = 500_000;
+    const KIB: u64 = 100 << 10;
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let (input, output) = (path("many.folded"), path("many.wct"));
+    let line = |i: usize| format!("main;a{};b{} 3\n", i % 1000, i / 1000);
+    std::fs::write(&input, (0..LINES).map(line).collect::<String>()).unwrap();
+    let made = wcprof_within(KIB, &["import", &input, "-o", &output]);
+    let said = String::from_utf8_lossy(&made.stderr);
+    assert!(made.status.success(), "{said}");
+    assert!(said.contains(&format!("{} samples", 3 * LINES)), "{said}");
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use wcprof_trace::model::{SymbolTable, Trace};
-use wcprof_trace::{TraceReader, TraceWriter};
+use wcprof_trace::{TraceReader, TraceSink, TraceWriter};
 
 use crate::support::{OSD, fixture, run};
 
@@ -109,7 +109,18 @@ fn long_name(functions: &mut SymbolTable) {
 fn save(trace: &Trace, path: &Path) {
     let file = std::fs::File::create(path).expect("a file");
     let mut writer = TraceWriter::for_file(file, &trace.tables.header).expect("a trace");
-    wcprof_import::write(trace, &mut writer).expect("a trace");
+    let mut write = || {
+        writer.add_tables(&trace.tables)?;
+        trace.spans.iter().try_for_each(|span| writer.span(span))?;
+        writer.finish(&trace.tables.stats)?;
+        trace
+            .tables
+            .names
+            .symbols
+            .as_ref()
+            .map_or(Ok(()), |symbols| writer.write_symbols(symbols))
+    };
+    write().expect("a trace");
 }
 
 /// Characters that drive a terminal or reorder what is beside them.

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use wcprof_cli::confined::{NamerArgs, run_namer};
+use wcprof_cli::confined::{ReaderArgs, run_importer, run_namer};
 use wcprof_cli::crypto::CryptoCommand;
 use wcprof_cli::{Exit, Failure, exit_code};
 
@@ -47,7 +47,10 @@ enum Command {
     ConfinedCalibrate(sandbox::SandboxArgs),
     /// The process that reads symbols and DWARF
     #[command(hide = true)]
-    ConfinedNames(NamerArgs),
+    ConfinedNames(ReaderArgs),
+    /// The process that reads a file to import
+    #[command(hide = true)]
+    ConfinedImport(ReaderArgs),
 }
 
 fn main() -> ExitCode {
@@ -65,6 +68,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::DemoWorkload { seconds, disk } => workload(*seconds, disk.as_deref()),
         Command::ConfinedCalibrate(args) => sandbox::run_child(args),
         Command::ConfinedNames(args) => run_namer(args),
+        Command::ConfinedImport(args) => run_importer(args),
     }
 }
 

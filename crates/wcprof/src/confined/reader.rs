@@ -1,5 +1,5 @@
-//! The process that reads symbols and DWARF: it gives up all rights, and reads what it is given on its standard
-//! input, a socket (`wcprof-symbols/src/confined`).
+//! The process that reads what others wrote, symbols and DWARF (`wcprof-symbols/src/confined`) or a file to import
+//! (`wcprof-import/src/confined`): it gives up all rights, and reads what it is given on its standard input, a socket.
 //!
 //! Each step is taken as far as it can be: root becomes nobody in an empty root folder; another user has
 //! no right to that, or only in a user namespace. What could be done is told to the parent.
@@ -28,7 +28,8 @@ use wcprof_host::clock::process_cpu_ns;
 use wcprof_host::procfs::has_runnable_thread;
 use wcprof_host::sys::{has_users_of_host, keep_capabilities};
 use wcprof_host::{apart, left};
-use wcprof_symbols::{Confinement, Ended, NamingProcess, SymbolOptions, run_confined};
+use wcprof_import::run_confined_import;
+use wcprof_symbols::{ConfinedProcess, Confinement, Ended, SymbolOptions, run_confined};
 
 use super::filter::{Filter, hide, prove};
 use super::process;
@@ -45,6 +46,8 @@ const MAX_MEMORY_PER_FILE: u64 = 2 << 30;
 /// CPU time before any file, for each file, and for each MiB of it, seconds. Real ones take some hundredths.
 const BASE_SECONDS: u64 = 60;
 const SECONDS_PER_FILE: u64 = 5;
+/// CPU time of an import, seconds: a packed file says nothing of how much is in it, and 128 GiB are read.
+const IMPORT_SECONDS: u64 = 1200;
 const SECONDS_PER_MIB: u64 = 4;
 /// However large a file is, it gives no more CPU time than this: enough for some tens of GiB.
 const MAX_SECONDS_PER_FILE: u64 = 1200;
@@ -70,22 +73,34 @@ const CALLS: &[i64] = &[
 
 /// What the process may use.
 #[derive(Args, Debug)]
-pub struct NamerArgs {
+pub struct ReaderArgs {
     /// Bytes that `--max-memory` permits
     max_memory: u64,
     /// Threads
     n_threads: u64,
 }
 
-/// Runs in the confined process.
-pub fn run(args: &NamerArgs) -> Result<(), Failure> {
-    rights::leave_parent()?;
-    let socket = io::stdin().as_fd().try_clone_to_owned();
-    let socket = UnixStream::from(socket.map_err(Failure::from)?);
-    let limits = Limits::new(args);
+/// Runs in the process that reads symbols and DWARF.
+pub fn run_namer(args: &ReaderArgs) -> Result<(), Failure> {
+    let (socket, limits) = (own_socket()?, Limits::new(args, BASE_SECONDS));
     let confinement = confine(&limits);
     let on_file = Box::new(move |size| limits.grow(size));
     run_confined(socket, &confinement, on_file).map_err(Failure::from)
+}
+
+/// Runs in the process that imports a file.
+pub fn run_importer(args: &ReaderArgs) -> Result<(), Failure> {
+    let (socket, limits) = (own_socket()?, Limits::new(args, IMPORT_SECONDS));
+    let confinement = confine(&limits);
+    let on_file = move |size| limits.grow(size);
+    run_confined_import(&socket, &confinement, &on_file).map_err(Failure::from)
+}
+
+/// Leaves what it has of its parent but the socket.
+fn own_socket() -> Result<UnixStream, Failure> {
+    rights::leave_parent()?;
+    let socket = io::stdin().as_fd().try_clone_to_owned();
+    Ok(UnixStream::from(socket?))
 }
 
 /// Takes each step, and says which held.
@@ -160,13 +175,13 @@ struct Limits {
 }
 
 impl Limits {
-    fn new(args: &NamerArgs) -> Self {
+    fn new(args: &ReaderArgs, seconds: u64) -> Self {
         let of_threads = args.n_threads.saturating_mul(MEMORY_PER_THREAD);
         let memory = args.max_memory.saturating_mul(2);
         let memory = memory.saturating_add(of_threads + BASE_MEMORY);
         Self {
             n_threads: args.n_threads,
-            now: Mutex::new((memory, BASE_SECONDS)),
+            now: Mutex::new((memory, seconds)),
         }
     }
 
@@ -213,13 +228,26 @@ fn needs(size: u64) -> (u64, u64) {
     (memory, seconds.min(MAX_SECONDS_PER_FILE))
 }
 
-/// Starts a confined process that talks on `socket`; with `pace`, one that others do not notice.
+/// What a confined process is for.
+#[derive(Copy, Clone, Debug)]
+pub(crate) enum ConfinedWork {
+    /// It tells names; with a pace, as one that others do not notice.
+    Names(Option<Pace>),
+    /// It imports a file.
+    Import,
+}
+
+/// Starts a confined process that talks on `socket`.
 pub(crate) fn start(
     socket: UnixStream,
     options: &SymbolOptions,
-    pace: Option<Pace>,
-) -> io::Result<Box<dyn NamingProcess>> {
-    let (memory, threads) = (options.max_memory.to_string(), options.threads.to_string());
+    work: ConfinedWork,
+) -> io::Result<Box<dyn ConfinedProcess>> {
+    let (name, pace, n_threads) = match work {
+        ConfinedWork::Names(pace) => ("confined-names", pace, options.threads),
+        ConfinedWork::Import => ("confined-import", None, 1),
+    };
+    let (memory, threads) = (options.max_memory.to_string(), n_threads.to_string());
     if !left::has_room() {
         return Err(io::Error::new(
             io::ErrorKind::ResourceBusy,
@@ -227,7 +255,7 @@ pub(crate) fn start(
         ));
     }
     let child = apart(Some(socket.as_fd()), move |socket| {
-        let args = ["confined-names", &memory, &threads].map(OsStr::new);
+        let args = [name, &memory, &threads].map(OsStr::new);
         let mut command = process::command(&args);
         // Signals of the terminal are for wcprof: the first Ctrl-C ends the recording alone.
         command.process_group(0);
@@ -239,7 +267,7 @@ pub(crate) fn start(
         // Before it is told what to do. Without that it has its pace.
         give_way(pid);
     }
-    Ok(Box::new(Namer {
+    Ok(Box::new(ReaderProcess {
         pid,
         pace,
         rest: Mutex::new(Rest::new()),
@@ -250,7 +278,7 @@ pub(crate) fn start(
 /// What confines that process here.
 pub(crate) fn confinement() -> io::Result<Confinement> {
     let options = SymbolOptions::default();
-    wcprof_symbols::confinement(&|socket| start(socket, &options, None))
+    wcprof_symbols::confinement(&|socket| start(socket, &options, ConfinedWork::Names(None)))
 }
 
 /// How much CPU time a process may take, as a line over time.
@@ -292,8 +320,8 @@ impl Rest {
     }
 }
 
-struct Namer {
-    /// Its end is waited for by [`NamingProcess::end`]: until then the number is its own.
+struct ReaderProcess {
+    /// Its end is waited for by [`ConfinedProcess::end`]: until then the number is its own.
     pid: Pid,
     pace: Option<Pace>,
     rest: Mutex<Rest>,
@@ -301,7 +329,7 @@ struct Namer {
     is_silent: AtomicBool,
 }
 
-impl NamingProcess for Namer {
+impl ConfinedProcess for ReaderProcess {
     fn kill(&self) {
         // Fails only when it is gone already.
         let _ = kill(self.pid, Signal::SIGKILL);
@@ -315,7 +343,7 @@ impl NamingProcess for Namer {
         if is_root && !missing.is_empty() {
             ONCE.call_once(|| {
                 message!(
-                    "wcprof: the process that reads symbols is confined less than it should be (`wcprof check`): {missing}"
+                    "wcprof: the process that reads files of others is confined less than it should be (`wcprof check`): {missing}"
                 );
             });
         }
