@@ -155,6 +155,12 @@ impl Builder {
         Ok(id)
     }
 
+    /// Names a frame whose code is in no file.
+    pub(crate) fn name_locally(&mut self, frame: FrameId, name: SymbolFrame) {
+        let local = &mut self.trace.tables.names.local;
+        local.names.frames.insert(frame, vec![name]);
+    }
+
     /// The stack of these frames, root first. Frames beyond the limit are cut at the leaf side.
     pub(crate) fn stack(
         &mut self,

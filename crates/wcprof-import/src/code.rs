@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use wcprof_symbols::{
     ModuleFile, ModuleFiles, ModuleIdentity, Problem, SymbolOptions, TargetFile, code_from_server,
@@ -20,6 +21,27 @@ pub trait CodeFiles {
 
     /// The file with this build-id from elsewhere, asked for when [`open`](Self::open) has not given it. `None` when there is none.
     fn fetch(&mut self, path: &str, build_id: &BuildId) -> Option<TargetFile>;
+
+    /// A file in which a process said what code it made: its perf map or its jitdump. `None` when there is none.
+    fn jit_file(&mut self, path: &str) -> Option<TargetFile>;
+}
+
+/// Whether a path is that of a jitdump, `jit-PID.dump` in any folder.
+pub(crate) fn is_jitdump(path: &str) -> bool {
+    path.starts_with('/') && has_number(file_name(path), "jit-", ".dump")
+}
+
+/// Whether a path is that of a perf map, `/tmp/perf-PID.map`.
+fn is_perf_map(path: &str) -> bool {
+    has_number(path, "/tmp/perf-", ".map")
+}
+
+/// Whether there is a number between two parts of a name, and nothing else.
+fn has_number(name: &str, begin: &str, end: &str) -> bool {
+    let number = name
+        .strip_prefix(begin)
+        .and_then(|name| name.strip_suffix(end));
+    number.is_some_and(|number| number.parse::<u32>().is_ok())
 }
 
 /// No files.
@@ -32,6 +54,10 @@ impl CodeFiles for NoCode {
     }
 
     fn fetch(&mut self, _: &str, _: &BuildId) -> Option<TargetFile> {
+        None
+    }
+
+    fn jit_file(&mut self, _: &str) -> Option<TargetFile> {
         None
     }
 }
@@ -84,6 +110,20 @@ impl CodeFiles for MachineCode<'_> {
         let module = (file_name(path), build_id);
         code_from_server(module, self.options, &mut self.problems)
     }
+
+    fn jit_file(&mut self, path: &str) -> Option<TargetFile> {
+        // The path is as hostile as the file that has it: no other file of this machine is given away by its name.
+        if !is_jitdump(path) && !is_perf_map(path) {
+            return None;
+        }
+        let module = ModuleIdentity {
+            path: path.to_owned(),
+            build_id: None,
+            pid: None,
+            start: None,
+        };
+        self.files.open_path(&module, Path::new(path)).ok()
+    }
 }
 
 /// The vdso of this kernel, which all its processes share.
@@ -96,4 +136,26 @@ fn own_vdso() -> Option<Vec<u8>> {
     let memory = File::open("/proc/self/mem").ok()?;
     memory.read_exact_at(&mut bytes, start.0).ok()?;
     Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check which paths of a hostile file are opened as those of a JIT compiler.
+    #[test]
+    fn jit_paths() {
+        let opened = |path: &str| is_jitdump(path) || is_perf_map(path);
+        assert!(opened("/tmp/perf-4711.map") && opened("/home/u/.debug/jit/x/jit-1.dump"));
+        for path in [
+            "/tmp/perf-.map",
+            "/tmp/perf-1/../../etc/x.map",
+            "/etc/perf-1.map",
+            "/etc/shadow",
+            "jit-1.dump",
+            "/tmp/jit-1.dump/x",
+        ] {
+            assert!(!opened(path), "{path}");
+        }
+    }
 }

@@ -26,6 +26,9 @@ pub(crate) fn write<W: Write>(
         if let Some(symbols) = &tables.names.symbols {
             writer.write_symbols(symbols)?;
         }
+        if !tables.names.local.names.frames.is_empty() {
+            writer.write_local_names(&tables.names.local)?;
+        }
         Ok(())
     };
     write().map_err(ImportError::Write)

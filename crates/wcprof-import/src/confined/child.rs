@@ -64,4 +64,9 @@ impl CodeFiles for SocketCode<'_> {
         let file = self.ask(&ImportRequest::Fetch(WireCode::new(path, build_id)));
         file.ok()?.map(TargetFile::from)
     }
+
+    fn jit_file(&mut self, path: &str) -> Option<TargetFile> {
+        let file = self.ask(&ImportRequest::JitFile(path.to_owned()));
+        file.ok()?.map(TargetFile::from)
+    }
 }

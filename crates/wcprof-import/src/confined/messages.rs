@@ -33,6 +33,8 @@ pub(super) enum ImportRequest {
     Open(WireCode),
     /// The file with its build-id, from elsewhere.
     Fetch(WireCode),
+    /// A perf map or jitdump, by its path.
+    JitFile(String),
     /// It has written the trace, or why not. There is no answer.
     Done(Result<(), ImportRefusal>),
 }

@@ -71,6 +71,10 @@ pub fn import_confined(
     }
 }
 
+fn if_elf(file: TargetFile) -> Option<TargetFile> {
+    elf_file(file).ok()
+}
+
 fn early(ended: &Ended, kind: RefusalKind) -> ImportRefusal {
     let reason = match kind {
         RefusalKind::Content => "it is damaged, or too large: ",
@@ -106,14 +110,14 @@ fn serve(
             ImportRequest::Done(done) => return Ok(done),
             ImportRequest::Open(wanted) => {
                 let build_id = wanted.build_id().ok_or_else(no_build_id)?;
-                code.open(&wanted.path, &build_id)
+                code.open(&wanted.path, &build_id).and_then(if_elf)
             }
             ImportRequest::Fetch(wanted) => {
                 let build_id = wanted.build_id().ok_or_else(no_build_id)?;
-                code.fetch(&wanted.path, &build_id)
+                code.fetch(&wanted.path, &build_id).and_then(if_elf)
             }
+            ImportRequest::JitFile(path) => code.jit_file(&path),
         };
-        let found = found.and_then(|file| elf_file(file).ok());
         let file = found.as_ref().map(|file| file.as_fd());
         send(socket, &found.is_some(), file)?;
         is_answering.store(false, Ordering::Relaxed);

@@ -9,6 +9,7 @@ use linux_perf_data::linux_perf_event_reader::{RawData, Regs};
 use wcprof_types::{Avma, BuildId, LoadBias, ScratchRegs, StackEnd, UserRegs};
 use wcprof_unwind::{StackCopy, TextMemory, Unwinder, UnwoundStack};
 
+use super::jit::is_anonymous;
 use super::maps::{Map, Maps};
 use crate::code::{CodeFiles, VDSO};
 use crate::identified_file::IdentifiedFile;
@@ -48,7 +49,7 @@ struct ProcessUnwinder {
 
 /// Unwinds the copies of all processes.
 pub(super) struct StackCopies<'c> {
-    code: &'c mut dyn CodeFiles,
+    pub(super) code: &'c mut dyn CodeFiles,
     files: HashMap<(String, BuildId), Option<Arc<IdentifiedFile>>>,
     file_bytes: usize,
     processes: HashMap<i32, ProcessUnwinder>,
@@ -236,9 +237,9 @@ impl<'c> StackCopies<'c> {
     }
 }
 
-/// Whether a mapping has code of a file, or of the kernel's vdso. `//anon` is how perf names JIT code.
+/// Whether a mapping has code of a file, or of the kernel's vdso.
 fn has_code(map: &Map) -> bool {
-    &*map.path == VDSO || (map.path.starts_with('/') && !map.path.starts_with("//"))
+    &*map.path == VDSO || !is_anonymous(&map.path)
 }
 
 impl ProcessUnwinder {

@@ -78,6 +78,7 @@ pub(super) fn finish(mut recording: Recording<'_>) -> Result<Trace> {
     }
     let (total, limit) = (total as usize, limits::MAX_TIME_NS as usize);
     within(total, limit, "the sum of all weights, ns,")?;
+    recording.processes.name_jit(&mut recording.builder);
     note_unknowns(&mut recording);
     let stats = &mut recording.builder.trace.tables.stats;
     stats.losses.n_lost = recording.counts.n_lost;

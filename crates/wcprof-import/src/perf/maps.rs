@@ -10,7 +10,9 @@ use wcprof_trace::model::{Frame, Module, ModuleId, ProcessId};
 use wcprof_types::{Avma, BuildId, FileOffset, LoadBias, Mapping, RelativeAddress, Svma};
 use wcprof_unwind::Loads;
 
+use super::jit::is_anonymous;
 use crate::builder::{Builder, cut};
+use crate::code::VDSO;
 use crate::error::Result;
 
 /// A file mapping.
@@ -105,7 +107,7 @@ impl Maps {
         let Some((&start, map)) = found.filter(|(_, map)| address < map.end) else {
             return Ok(Frame::Unmapped(Avma(address)));
         };
-        if !map.path.starts_with('/') && &*map.path != "[vdso]" {
+        if is_anonymous(&map.path) && &*map.path != VDSO {
             return Ok(Frame::Unmapped(Avma(address)));
         }
         let (module, bias, base) = match map.module {

@@ -8,6 +8,7 @@
 mod dwarf;
 mod events;
 mod finish;
+mod jit;
 mod maps;
 mod offcpu;
 mod preflight;

@@ -9,6 +9,7 @@ use wcprof_trace::model::{Frame, FrameId, ProcessId, StackId};
 use wcprof_types::{Avma, BuildId, Pid, StackEnd};
 
 use super::dwarf::StackCopies;
+use super::jit::JitFrames;
 use super::maps::{Files, Map, Maps};
 use crate::builder::Builder;
 use crate::code::{CodeFiles, VDSO};
@@ -31,6 +32,7 @@ pub(super) struct Processes<'c> {
     build_ids: HashMap<String, BuildId>,
     files: Files,
     n_maps: usize,
+    jit: JitFrames,
     pub(super) copies: StackCopies<'c>,
 }
 
@@ -67,6 +69,7 @@ impl<'c> Processes<'c> {
             build_ids: build_ids.collect(),
             files: Files::default(),
             n_maps: 0,
+            jit: JitFrames::default(),
             copies: StackCopies::new(code),
         }
     }
@@ -111,6 +114,7 @@ impl<'c> Processes<'c> {
             map.build_id = self.build_ids.get(&*map.path).cloned();
         }
         self.count_maps(1)?;
+        self.jit.mapped(pid, &map.path);
         let process = process(&mut self.by_pid, pid, builder)?;
         process.maps.add(start, map);
         Ok(())
@@ -119,6 +123,11 @@ impl<'c> Processes<'c> {
     fn count_maps(&mut self, n: usize) -> Result<()> {
         self.n_maps += n;
         within(self.n_maps, limits::MAX_MAPPINGS, "the number of mappings")
+    }
+
+    /// Gives code that was made at run time its names.
+    pub(super) fn name_jit(&mut self, builder: &mut Builder) {
+        self.jit.name(self.copies.code, builder);
     }
 
     /// The stack of addresses with context markers, leaf first.
@@ -180,7 +189,12 @@ impl<'c> Processes<'c> {
                 let Process { id, maps } = process(&mut self.by_pid, pid, builder)?;
                 maps.frame(lookup, *id, builder, &mut self.files)?
             };
-            root_first.push(builder.frame(frame)?);
+            let is_mapped = !matches!(frame, Frame::Unmapped(_));
+            let id = builder.frame(frame)?;
+            if !is_mapped {
+                self.jit.met(pid, id, Avma(lookup));
+            }
+            root_first.push(id);
         }
         builder.stack(root_first, end)
     }

@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use proptest::prelude::*;
-use wcprof_import::{ImportError, Options};
+use wcprof_import::{CodeFiles, ImportError, Options};
+use wcprof_symbols::{TargetFile, in_memory};
 use wcprof_trace::model::{Frame, Trace};
-use wcprof_types::{StackEnd, ThreadState};
+use wcprof_types::{BuildId, StackEnd, ThreadState};
 
-use crate::import;
+use crate::{import, import_with};
 
 const CPU: &str = "cpu-clock.data";
 const SWITCH: &str = "sched-switch.data";
@@ -46,6 +47,55 @@ fn clock() {
     assert!(!trace.tables.modules.is_empty());
     let notes = trace.tables.header.notes.join("\n");
     assert!(notes.contains("time off CPU was not recorded"), "{notes}");
+}
+
+/// A machine that has the perf map of `jit.c`'s process, and nothing else.
+#[derive(Default)]
+struct PerfMap {
+    asked: Vec<String>,
+}
+
+impl CodeFiles for PerfMap {
+    fn open(&mut self, _: &str, _: &BuildId) -> Option<TargetFile> {
+        None
+    }
+
+    fn fetch(&mut self, _: &str, _: &BuildId) -> Option<TargetFile> {
+        None
+    }
+
+    fn jit_file(&mut self, path: &str) -> Option<TargetFile> {
+        self.asked.push(path.to_owned());
+        in_memory(b"7f3ba20cd000 7 spin(int)\n").ok()
+    }
+}
+
+/// Check that code in no file has the name that the perf map of its process gives it, as `perf report` prints it, that no other
+/// file is asked for, and that it is said where there is none.
+#[test]
+fn perf_map() {
+    let mut code = PerfMap::default();
+    let trace = import_with(fixture("jit.data"), &Options::default(), &mut code).expect("a trace");
+    assert_eq!(code.asked, ["/tmp/perf-1000.map"]);
+    let local = &trace.tables.names.local.names.frames;
+    let names: Vec<_> = local
+        .values()
+        .flatten()
+        .map(|frame| frame.name.as_str())
+        .collect();
+    assert_eq!(names, ["spin(int)"]);
+    let (frame, _) = local.first_key_value().expect("a name");
+    let leaves = trace.spans.iter().map(|span| {
+        let stack = span.stack.expect("a stack");
+        let leaf = trace.tables.stacks[stack.0 as usize].leaf.expect("a leaf");
+        trace.tables.nodes[leaf.0 as usize].frame
+    });
+    assert_eq!(leaves.filter(|leaf| leaf == frame).count(), 19);
+
+    let without = read(fixture("jit.data")).expect("a trace");
+    assert!(without.tables.names.local.names.frames.is_empty());
+    let notes = without.tables.header.notes.join("\n");
+    assert!(notes.contains("1 addresses are in no file"), "{notes}");
 }
 
 /// Check that switches give the time that the sleeping thread slept, with stacks.
