@@ -1,5 +1,6 @@
 //! The agent against live processes and a store: which intervals there are, whose, and what they hold.
 
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -285,6 +286,31 @@ fn state_folder() {
         &["another agent uses the state folder", "--state-dir"],
     );
     assert_eq!(first.end_by(Signal::SIGTERM), Some(0));
+}
+
+/// Check that the journal has why an agent does not start as one line of the level of errors, and that the exit code is the one
+/// after which the unit starts it no more.
+#[test]
+fn refused_configuration() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let [config, journal] = ["agent.toml", "journal"].map(|name| folder.path().join(name));
+    std::fs::write(&config, "what = 1\n").expect("a configuration");
+    let written = std::fs::File::create(&journal).expect("a file");
+    let about = written.metadata().expect("its inode");
+    let status = wcprof()
+        .args(["agent", "--config"])
+        .arg(&config)
+        .env("JOURNAL_STREAM", format!("{}:{}", about.dev(), about.ino()))
+        .stderr(written)
+        .status()
+        .expect("wcprof starts");
+    assert_eq!(status.code(), Some(2));
+    let said = std::fs::read_to_string(&journal).expect("lines");
+    assert!(said.starts_with("<3>in `"), "{said}");
+    assert!(
+        said.contains("--what") && said.lines().count() == 1,
+        "{said}"
+    );
 }
 
 /// Check that SIGTERM ends an agent whose store answers nobody, amid a storm of SIGHUP.

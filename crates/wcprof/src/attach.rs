@@ -24,6 +24,7 @@ use crate::command::{self, StartedCommand};
 use crate::failure::{Exit, Failure};
 use crate::keep;
 use crate::local_names;
+use crate::message::{Level, line};
 use crate::names;
 use crate::open::{Opened, hotspot_rules, state_rules};
 use crate::output::{self, NewTrace, path_of};
@@ -52,7 +53,7 @@ pub(crate) fn run(args: &AttachArgs) -> Result<u8, Failure> {
         // It said itself why it could not be run.
         Err(error) if error.exit == Exit::NoTarget && command::could_not_run(code) => Ok(code),
         Err(error) if error.exit == Exit::NoTarget => {
-            message!("{error}");
+            line(Level::Error, &error.to_string());
             Ok(code)
         }
         recorded => recorded.map(|()| code),
@@ -126,7 +127,7 @@ fn record_and_print(args: &AttachArgs, command: Option<&StartedCommand>) -> Resu
     if let Err(error) = printed
         && !error.is_broken_pipe()
     {
-        message!("{error}");
+        line(Level::Error, &error.to_string());
     }
     Err(Failure::new(Exit::Failure, anyhow::anyhow!("{loss}"))
         .hint("what was recorded until then is kept"))

@@ -106,7 +106,7 @@ fn code_of(result: Result<u8, Failure>) -> u8 {
         Ok(code) => code,
         Err(failure) if failure.is_broken_pipe() => 0,
         Err(failure) => {
-            message!("{failure}");
+            message::line(message::Level::Error, &failure.to_string());
             failure.exit as u8
         }
     }

@@ -83,7 +83,7 @@ pub(crate) fn run(
     };
     // There is no other time for it.
     let written = write_last(OnFailure::Remove).or_else(|failure| {
-        message!("{failure}");
+        line(Level::Error, &failure.to_string());
         write_last(OnFailure::Keep)
     })?;
     print_written(&written, ended.reason, &ended.kept);

@@ -34,6 +34,7 @@ use crate::failure::{Exit, Failure};
 use crate::keep::write::{self, NameOptions, OnFailure, check_folder, create_numbered};
 use crate::live;
 use crate::live_names::LiveNames;
+use crate::message::{Level, line};
 use crate::names;
 use crate::open::{hotspot_rules, state_rules};
 use crate::select;
@@ -185,7 +186,7 @@ fn record(args: &TopArgs, options: &SessionOptions, painter: Painter) -> Result<
         return saved.and(is_stopped);
     };
     if let Err(failure) = saved {
-        message!("{failure}");
+        line(Level::Error, &failure.to_string());
     }
     Err(Failure::new(Exit::Failure, anyhow!("{loss}")))
 }
