@@ -67,7 +67,12 @@ pub(crate) enum ImportFormat {
 pub(crate) fn run(args: &ImportArgs) -> Result<(), Failure> {
     let path = &args.file;
     let context = || format!("failed to import `{}`", path.display());
-    let source = open_regular(path).with_context(context)?;
+    let source = open_regular(path).with_context(context);
+    let source = source.map_err(|error| match path.join("data").is_file() {
+        true => Failure::from(error)
+            .hint("`perf record --threads` makes such a folder: record without --threads"),
+        false => error.into(),
+    })?;
     if is_same_file(source.metadata(), std::fs::metadata(&args.output)) {
         // The trace must not take the place of the evidence.
         let error = anyhow!("the file to import and the trace to write are the same");

@@ -40,12 +40,13 @@ pub(super) fn finish(mut recording: Recording<'_>) -> Result<Trace> {
     let begin = |(piece, weight): (&Piece, &u64)| piece.end.saturating_sub(*weight);
     let Some(first) = recording.pieces.iter().zip(&weights).map(begin).min() else {
         let n = recording.counts.n_other + recording.counts.n_idle;
+        let of_time = "record a clock, cycles or sched:sched_switch";
+        let made_for = recording.made_for.map(|what| format!(" ({what})"));
+        let made_for = made_for.unwrap_or_default();
         return Err(ImportError::NoSamples(match n {
-            0 => String::new(),
-            n => format!(
-                " of time: {n} are of other events or of no process; record a clock, cycles or \
-                 sched:sched_switch"
-            ),
+            0 if made_for.is_empty() => made_for,
+            0 => format!(" of time{made_for}; {of_time}"),
+            n => format!(" of time: {n} are of other events or of no process{made_for}; {of_time}"),
         }));
     };
     let duration = recording.last.saturating_sub(first);
@@ -93,12 +94,18 @@ fn note_unknowns(recording: &mut Recording<'_>) {
         counts,
         processes,
         events,
+        made_for,
         ..
     } = recording;
     let is = |kind: fn(&Kind) -> bool| events.iter().any(|e| kind(&e.kind));
     let has_switches = is(|k| matches!(k, Kind::Switch | Kind::OffCpu)) || counts.has_switches;
     let hz = events.iter().find_map(|e| e.hz).unwrap_or_default();
     builder.trace.tables.header.rate_hz = u32::try_from(hz).unwrap_or_default();
+    if let Some(made_for) = made_for {
+        builder.note(format!(
+            "{made_for}; what is not time on or off CPU is left out"
+        ));
+    }
     builder.note(match has_switches {
         false => "time off CPU was not recorded",
         true => {

@@ -49,7 +49,7 @@ pub(crate) fn import<R: Read + Seek>(
         mut record_iter,
     } = parsed.map_err(|e| ImportError::Perf(e.to_string()))?;
     let mut builder = Builder::new("perf.data", options);
-    describe(&mut builder, &perf_file);
+    let command = describe(&mut builder, &perf_file);
     let events = perf_file.event_attributes().iter().map(Event::new);
     let events: Vec<Event> = events.collect();
     if events.iter().all(|event| event.reads) {
@@ -58,7 +58,8 @@ pub(crate) fn import<R: Read + Seek>(
         return Err(ImportError::Perf(what.to_owned()));
     }
     let processes = Processes::new(perf_file.build_ids().unwrap_or_default(), code);
-    let mut recording = Recording::new(builder, events, processes);
+    let made_for = command.get(1).and_then(|word| made_for(word));
+    let mut recording = Recording::new(builder, events, processes, made_for);
     let (mut n_records, mut n_bad) = (0_u64, 0_u64);
     let damage = loop {
         match record_iter.next_record(&mut perf_file) {
@@ -136,8 +137,25 @@ fn read(recording: &mut Recording<'_>, attr: usize, raw: &RawEventRecord<'_>) ->
     Ok(true)
 }
 
-/// Adds what the file says about its recording.
-fn describe(builder: &mut Builder, file: &PerfFile) {
+/// What a recording is for that another command of perf than `record` made, by that command's name.
+fn made_for(command: &str) -> Option<&'static str> {
+    Some(match command {
+        "sched" => "it is of `perf sched record`: switches and wake-ups, for `perf sched timehist`",
+        "lock" => {
+            "it is of `perf lock record`: waits for locks of the kernel, for `perf lock contention -i FILE`"
+        }
+        "trace" => "it is of `perf trace record`: system calls, for `perf trace -i FILE`",
+        "mem" => "it is of `perf mem record`: accesses to memory, for `perf mem report`",
+        "c2c" => "it is of `perf c2c record`: cache lines that CPUs share, for `perf c2c report`",
+        "kmem" => "it is of `perf kmem record`: memory of the kernel, for `perf kmem stat`",
+        "kvm" => "it is of `perf kvm`: exits of guests, for `perf kvm stat report`",
+        "timechart" => "it is of `perf timechart record`, for `perf timechart`",
+        _ => return None,
+    })
+}
+
+/// Adds what the file says about its recording. Gives the command that made it, program first.
+fn describe(builder: &mut Builder, file: &PerfFile) -> Vec<String> {
     let header = &mut builder.trace.tables.header;
     let text = |value: Result<Option<&str>, linux_perf_data::Error>| {
         let text = value.ok().flatten().unwrap_or_default();
@@ -154,7 +172,8 @@ fn describe(builder: &mut Builder, file: &PerfFile) {
     let events: Vec<&str> = events.take(8).collect();
     let command = file.cmdline().ok().flatten().unwrap_or_default();
     let command: Vec<String> = command.into_iter().map(str::to_owned).collect();
-    let command = redact_args("perf", &command).join(" ");
-    let command: String = command.chars().take(200).collect();
-    builder.note(format!("events: {}; command: {command}", events.join(", ")));
+    let shown = redact_args("perf", &command).join(" ");
+    let shown: String = shown.chars().take(200).collect();
+    builder.note(format!("events: {}; command: {shown}", events.join(", ")));
+    command
 }

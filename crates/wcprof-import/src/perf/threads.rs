@@ -66,11 +66,18 @@ pub(super) struct Recording<'c> {
     pub(super) pieces: Vec<Piece>,
     /// Latest time, ns.
     pub(super) last: u64,
+    /// What it is for, where that is not time.
+    pub(super) made_for: Option<&'static str>,
     threads: HashMap<i32, Seen>,
 }
 
 impl<'c> Recording<'c> {
-    pub(super) fn new(builder: Builder, events: Vec<Event>, processes: Processes<'c>) -> Self {
+    pub(super) fn new(
+        builder: Builder,
+        events: Vec<Event>,
+        processes: Processes<'c>,
+        made_for: Option<&'static str>,
+    ) -> Self {
         Self {
             builder,
             counts: Counts::default(),
@@ -79,6 +86,7 @@ impl<'c> Recording<'c> {
             events,
             pieces: Vec::new(),
             last: 0,
+            made_for,
             threads: HashMap::new(),
         }
     }

@@ -49,6 +49,21 @@ fn clock() {
     assert!(notes.contains("time off CPU was not recorded"), "{notes}");
 }
 
+/// Check that what another command of perf recorded is said to be that.
+#[test]
+fn of_other_commands() {
+    let mut bytes = fixture(CPU);
+    let at = bytes
+        .windows(7)
+        .rposition(|part| part == b"record\0")
+        .expect("the command");
+    bytes[at..at + 6].copy_from_slice(b"lock\0\0");
+    let notes = |bytes| read(bytes).expect("a trace").tables.header.notes.join("\n");
+    let said = notes(bytes);
+    assert!(said.contains("it is of `perf lock record`"), "{said}");
+    assert!(!notes(fixture(CPU)).contains("it is of"));
+}
+
 /// A machine that has the perf map of `jit.c`'s process, and nothing else.
 #[derive(Default)]
 struct PerfMap {
