@@ -1,5 +1,6 @@
 //! Core files that the kernel wrote of programs with known stacks and known holders of locks, and deadlocks of live ones.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -310,4 +311,87 @@ pub(crate) fn live(engine: Engine) {
         Some(0),
         "{report:#}"
     );
+}
+
+/// One look at a live process: threads are counted by pool, each with where it waits; holders and circles are those of the program, and
+/// threads that take locks in one order are no deadlock.
+pub(crate) fn snapshot(engine: Engine) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let look = |pid: i32, name: &str| {
+        let trace = folder.path().join(name);
+        let output = wcprof()
+            .args(["attach", "--snapshot", "--engine", engine.name(), "-o"])
+            .arg(&trace)
+            .arg(pid.to_string())
+            .output()
+            .expect("wcprof starts");
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let screen = text(&output.stdout);
+        assert!(screen.contains("1 snapshot"), "{screen}");
+        assert!(screen.contains("threads, and no time"), "{screen}");
+        trace
+    };
+    let target = RemoteProcess::start(&fixture("deadlock.c", Variant::NoFramePointers));
+    let trace = look(target.pid(), "circles.wct");
+    let tid = |name: &str| target.keys[name];
+    let locks = json(&trace, &["--locks", "--json"]);
+    let circles: Vec<usize> = locks["deadlocks"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|circle| circle["threads"].as_array().map(Vec::len))
+        .collect();
+    assert!(
+        circles.len() == 2 && circles.contains(&3) && circles.contains(&1),
+        "{locks:#}"
+    );
+    let of_reader = locks["sites"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .find(|site| {
+            site["function"]
+                .as_str()
+                .is_some_and(|name| name.contains("wants_read"))
+        });
+    let holder = &of_reader.expect("a site")["held_by"][0]["tids"][0];
+    assert_eq!(holder.as_u64(), Some(tid("holder")), "{locks:#}");
+    // Eight threads and the first one, once each.
+    let args = ["--format", "folded", "--by", "thread", "--idle", "show"];
+    let folded = printed("report", &trace, &args);
+    let threads: BTreeSet<&str> = folded.lines().filter_map(|l| l.split(';').next()).collect();
+    assert_eq!((folded.lines().count(), threads.len()), (9, 9), "{folded}");
+
+    let program = fixture("deadlock.c", Variant::NoFramePointers);
+    let ordered = RemoteProcess::start_command(Command::new(program).arg("ordered"));
+    let trace = look(ordered.pid(), "ordered.wct");
+    let locks = json(&trace, &["--locks", "--json"]);
+    assert_eq!(
+        locks["deadlocks"].as_array().map(Vec::len),
+        Some(0),
+        "{locks:#}"
+    );
+    let report = json(&trace, &["--json", "--idle", "show"]);
+    assert_eq!(
+        report["headline"]["n_snapshots"].as_u64(),
+        Some(1),
+        "{report:#}"
+    );
+
+    let spinning = RemoteProcess::start(&fixture("spin.c", Variant::NoFramePointers));
+    let trace = look(spinning.pid(), "spin.wct");
+    let report = json(&trace, &["--json", "--idle", "show"]);
+    assert_eq!(
+        report["headline"]["states_ns"]["on-cpu"].as_u64(),
+        Some(1_000_000_000),
+        "one thread runs: {report:#}"
+    );
+    if engine.sees_running() {
+        let folded = printed("report", &trace, &args);
+        assert!(folded.contains("spin_for_ever"), "{folded}");
+    }
 }
