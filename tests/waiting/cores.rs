@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -32,8 +34,7 @@ fn core_name(pid: i32) -> Option<String> {
 }
 
 /// Starts a program that may dump core into its folder.
-fn start(folder: &Path) -> RemoteProcess {
-    let program = fixture("deadlock.c", Variant::NoFramePointers);
+fn start(folder: &Path, program: &Path) -> RemoteProcess {
     let mut command = Command::new("sh");
     command
         .args(["-c", "ulimit -c unlimited && exec \"$0\""])
@@ -46,8 +47,13 @@ type Dumped = (TempDir, PathBuf, Vec<(String, u64)>);
 
 /// The core of the fixture.
 fn core(test: &str) -> Option<Dumped> {
+    core_of(test, &fixture("deadlock.c", Variant::NoFramePointers))
+}
+
+/// The core of the fixture, by this program of it.
+fn core_of(test: &str, program: &Path) -> Option<Dumped> {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut target = start(folder.path());
+    let mut target = start(folder.path(), program);
     let pid = target.pid();
     let Some(name) = core_name(pid) else {
         skip(
@@ -283,6 +289,72 @@ fn sparse() {
         return skip("a packed sparse core", "zstd is not here");
     }
     assert_eq!(said(&packed), expected);
+}
+
+/// Serves a file as the executable of any build-id, and nothing else, at a URL.
+fn serve(program: Vec<u8>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let mut reader = BufReader::new(&stream);
+            let mut request = String::new();
+            let mut line = String::new();
+            while reader.read_line(&mut line).is_ok_and(|n| n > 2) {
+                request.push_str(&line);
+                line.clear();
+            }
+            let is_wanted = request
+                .lines()
+                .next()
+                .is_some_and(|l| l.contains("/executable "));
+            let (status, body) = match is_wanted {
+                true => ("200 OK", program.as_slice()),
+                false => ("404 Not Found", &[][..]),
+            };
+            let length = body.len();
+            let head = format!(
+                "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+            );
+            // A client that has gone is its own affair.
+            let mut out = &stream;
+            let _ = out
+                .write_all(head.as_bytes())
+                .and_then(|()| out.write_all(body));
+        }
+    });
+    url
+}
+
+/// The code of a program that is not there any more comes from a debuginfod server, by its build-id.
+#[test]
+fn code_from_a_server() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("gone");
+    fs::copy(fixture("deadlock.c", Variant::NoFramePointers), &program).expect("a copy");
+    let Some((_folder, path, _)) = core_of("code of a core from a server", &program) else {
+        return;
+    };
+    let bytes = fs::read(&program).expect("the program");
+    fs::remove_file(&program).expect("the program is there");
+    let folded = |url: &str| {
+        let output = wcprof()
+            .arg("report")
+            .arg(&path)
+            .args(["--format", "folded", "--by", "thread", "--idle", "show"])
+            .env("DEBUGINFOD_URLS", url)
+            .env("DEBUGINFOD_CACHE_PATH", folder.path().join("cache"))
+            .env("XDG_CACHE_HOME", folder.path())
+            .output()
+            .expect("wcprof starts");
+        assert!(output.status.success());
+        text(&output.stdout).to_owned()
+    };
+    // Without it, stacks end where the program begins.
+    let without = folded("");
+    assert!(!without.contains("start_thread;"), "{without}");
+    let with = folded(&serve(bytes));
+    assert!(with.contains("start_thread;circle;take_next;"), "{with}");
 }
 
 /// A circle of a live process is found by each engine, threads that take locks in one order are none.
