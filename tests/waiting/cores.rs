@@ -1,6 +1,9 @@
 //! Core files that the kernel wrote of programs with known stacks and known holders of locks, and deadlocks of live ones.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -31,8 +34,7 @@ fn core_name(pid: i32) -> Option<String> {
 }
 
 /// Starts a program that may dump core into its folder.
-fn start(folder: &Path) -> RemoteProcess {
-    let program = fixture("deadlock.c", Variant::NoFramePointers);
+fn start(folder: &Path, program: &Path) -> RemoteProcess {
     let mut command = Command::new("sh");
     command
         .args(["-c", "ulimit -c unlimited && exec \"$0\""])
@@ -45,8 +47,13 @@ type Dumped = (TempDir, PathBuf, Vec<(String, u64)>);
 
 /// The core of the fixture.
 fn core(test: &str) -> Option<Dumped> {
+    core_of(test, &fixture("deadlock.c", Variant::NoFramePointers))
+}
+
+/// The core of the fixture, by this program of it.
+fn core_of(test: &str, program: &Path) -> Option<Dumped> {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut target = start(folder.path());
+    let mut target = start(folder.path(), program);
     let pid = target.pid();
     let Some(name) = core_name(pid) else {
         skip(
@@ -284,6 +291,72 @@ fn sparse() {
     assert_eq!(said(&packed), expected);
 }
 
+/// Serves a file as the executable of any build-id, and nothing else, at a URL.
+fn serve(program: Vec<u8>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let mut reader = BufReader::new(&stream);
+            let mut request = String::new();
+            let mut line = String::new();
+            while reader.read_line(&mut line).is_ok_and(|n| n > 2) {
+                request.push_str(&line);
+                line.clear();
+            }
+            let is_wanted = request
+                .lines()
+                .next()
+                .is_some_and(|l| l.contains("/executable "));
+            let (status, body) = match is_wanted {
+                true => ("200 OK", program.as_slice()),
+                false => ("404 Not Found", &[][..]),
+            };
+            let length = body.len();
+            let head = format!(
+                "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+            );
+            // A client that has gone is its own affair.
+            let mut out = &stream;
+            let _ = out
+                .write_all(head.as_bytes())
+                .and_then(|()| out.write_all(body));
+        }
+    });
+    url
+}
+
+/// The code of a program that is not there any more comes from a debuginfod server, by its build-id.
+#[test]
+fn code_from_a_server() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("gone");
+    fs::copy(fixture("deadlock.c", Variant::NoFramePointers), &program).expect("a copy");
+    let Some((_folder, path, _)) = core_of("code of a core from a server", &program) else {
+        return;
+    };
+    let bytes = fs::read(&program).expect("the program");
+    fs::remove_file(&program).expect("the program is there");
+    let folded = |url: &str| {
+        let output = wcprof()
+            .arg("report")
+            .arg(&path)
+            .args(["--format", "folded", "--by", "thread", "--idle", "show"])
+            .env("DEBUGINFOD_URLS", url)
+            .env("DEBUGINFOD_CACHE_PATH", folder.path().join("cache"))
+            .env("XDG_CACHE_HOME", folder.path())
+            .output()
+            .expect("wcprof starts");
+        assert!(output.status.success());
+        text(&output.stdout).to_owned()
+    };
+    // Without it, stacks end where the program begins.
+    let without = folded("");
+    assert!(!without.contains("start_thread;"), "{without}");
+    let with = folded(&serve(bytes));
+    assert!(with.contains("start_thread;circle;take_next;"), "{with}");
+}
+
 /// A circle of a live process is found by each engine, threads that take locks in one order are none.
 pub(crate) fn live(engine: Engine) {
     let target = RemoteProcess::start(&fixture("deadlock.c", Variant::NoFramePointers));
@@ -310,4 +383,87 @@ pub(crate) fn live(engine: Engine) {
         Some(0),
         "{report:#}"
     );
+}
+
+/// One look at a live process: threads are counted by pool, each with where it waits; holders and circles are those of the program, and
+/// threads that take locks in one order are no deadlock.
+pub(crate) fn snapshot(engine: Engine) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let look = |pid: i32, name: &str| {
+        let trace = folder.path().join(name);
+        let output = wcprof()
+            .args(["attach", "--snapshot", "--engine", engine.name(), "-o"])
+            .arg(&trace)
+            .arg(pid.to_string())
+            .output()
+            .expect("wcprof starts");
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let screen = text(&output.stdout);
+        assert!(screen.contains("1 snapshot"), "{screen}");
+        assert!(screen.contains("threads, and no time"), "{screen}");
+        trace
+    };
+    let target = RemoteProcess::start(&fixture("deadlock.c", Variant::NoFramePointers));
+    let trace = look(target.pid(), "circles.wct");
+    let tid = |name: &str| target.keys[name];
+    let locks = json(&trace, &["--locks", "--json"]);
+    let circles: Vec<usize> = locks["deadlocks"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|circle| circle["threads"].as_array().map(Vec::len))
+        .collect();
+    assert!(
+        circles.len() == 2 && circles.contains(&3) && circles.contains(&1),
+        "{locks:#}"
+    );
+    let of_reader = locks["sites"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .find(|site| {
+            site["function"]
+                .as_str()
+                .is_some_and(|name| name.contains("wants_read"))
+        });
+    let holder = &of_reader.expect("a site")["held_by"][0]["tids"][0];
+    assert_eq!(holder.as_u64(), Some(tid("holder")), "{locks:#}");
+    // Eight threads and the first one, once each.
+    let args = ["--format", "folded", "--by", "thread", "--idle", "show"];
+    let folded = printed("report", &trace, &args);
+    let threads: BTreeSet<&str> = folded.lines().filter_map(|l| l.split(';').next()).collect();
+    assert_eq!((folded.lines().count(), threads.len()), (9, 9), "{folded}");
+
+    let program = fixture("deadlock.c", Variant::NoFramePointers);
+    let ordered = RemoteProcess::start_command(Command::new(program).arg("ordered"));
+    let trace = look(ordered.pid(), "ordered.wct");
+    let locks = json(&trace, &["--locks", "--json"]);
+    assert_eq!(
+        locks["deadlocks"].as_array().map(Vec::len),
+        Some(0),
+        "{locks:#}"
+    );
+    let report = json(&trace, &["--json", "--idle", "show"]);
+    assert_eq!(
+        report["headline"]["n_snapshots"].as_u64(),
+        Some(1),
+        "{report:#}"
+    );
+
+    let spinning = RemoteProcess::start(&fixture("spin.c", Variant::NoFramePointers));
+    let trace = look(spinning.pid(), "spin.wct");
+    let report = json(&trace, &["--json", "--idle", "show"]);
+    assert_eq!(
+        report["headline"]["states_ns"]["on-cpu"].as_u64(),
+        Some(1_000_000_000),
+        "one thread runs: {report:#}"
+    );
+    if engine.sees_running() {
+        let folded = printed("report", &trace, &args);
+        assert!(folded.contains("spin_for_ever"), "{folded}");
+    }
 }

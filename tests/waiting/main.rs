@@ -58,6 +58,7 @@ wcprof_testkit::engine_tests! {
         odd::beside_a_file: "Check that code made beside a mapped file is not taken for the file's.",
         locks::blame: "Check who holds mutexes and rwlocks, in a pid namespace too, and that conditions are not blamed.",
         cores::live: "Check that a circle of threads that wait for each other is found, and none where locks are taken in one order.",
+        cores::snapshot: "Check that one look at a live process counts its threads, and finds holders, circles, and stacks of running threads.",
         files::files: "Check the files and sockets that threads wait for.",
         life::renamed: "Check that a thread which changes its name is shown with the last one.",
         life::number_again: "Check that a thread which gets the number of one that has ended, and looks like it, is another one.",

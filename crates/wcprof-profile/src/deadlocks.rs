@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use wcprof_trace::model::{LockLook, LockOwner, OwnerState, ProcessId, Tables, ThreadId};
-use wcprof_types::{Avma, Wait};
+use wcprof_types::{Avma, TimeNs, Wait};
 
 use crate::locks::{Found, kind_of, owner};
 use crate::model::{
@@ -60,7 +60,7 @@ pub(crate) fn deadlocks(
             let Edge { since, until, .. } = edges[thread];
             ran_since(rows, axis, *thread, since + until.saturating_sub(since) / 4)
         };
-        if tables.header.n_snapshots == 0 && circle.iter().any(has_run) {
+        if !stood_still(tables) && circle.iter().any(has_run) {
             continue;
         }
         let first = circle.iter().enumerate().min_by_key(|(_, thread)| **thread);
@@ -101,7 +101,7 @@ impl LastLooks<'_> {
 }
 
 /// By lock. A recording writes down what it has seen of a lock now and then: the next look goes on from there.
-fn last_looks(tables: &Tables) -> BTreeMap<(ProcessId, Avma), LastLooks<'_>> {
+fn by_lock(tables: &Tables) -> BTreeMap<(ProcessId, Avma), LastLooks<'_>> {
     let mut last: BTreeMap<(ProcessId, Avma), LastLooks<'_>> = BTreeMap::new();
     for look in &tables.locks.looks {
         let new = || LastLooks {
@@ -124,6 +124,22 @@ fn last_looks(tables: &Tables) -> BTreeMap<(ProcessId, Avma), LastLooks<'_>> {
     last
 }
 
+/// What all looks at each lock found since it last changed, as one look.
+pub fn last_looks(tables: &Tables) -> Vec<LockLook> {
+    let last = by_lock(tables);
+    let one = last.values().map(|last| LockLook {
+        since: TimeNs(last.since),
+        n_looks: last.n_looks,
+        ..last.look.clone()
+    });
+    one.collect()
+}
+
+/// Whether all threads were read while none could run: a core file has no ticks.
+fn stood_still(tables: &Tables) -> bool {
+    tables.header.n_snapshots > 0 && tables.stats.n_ticks == 0
+}
+
 /// Whether two looks found the same words, and the same threads in the same waits.
 fn is_same(a: &LockLook, b: &LockLook) -> bool {
     let owner = |of: &LockOwner| (of.word, of.thread, of.state, of.wait);
@@ -133,14 +149,14 @@ fn is_same(a: &LockLook, b: &LockLook) -> bool {
 
 /// Whom each thread waits for that is known to hold a lock itself: only such can be in a circle.
 fn edges(tables: &Tables, stacks: &mut Stacks<'_>) -> BTreeMap<ThreadId, Edge> {
-    let last = last_looks(tables);
+    let last = by_lock(tables);
     let mut edges = BTreeMap::new();
     for held in last.values() {
         let waiting = held.look.owners.iter();
         let waiting = waiting.filter(|of| of.state == OwnerState::Blocked && !of.moved);
         for waiter in waiting {
             if let Some(edge) = edge(tables, held, waiter, &last, stacks)
-                && (tables.header.n_snapshots > 0 || held.lasts())
+                && (stood_still(tables) || held.lasts())
             {
                 edges.insert(waiter.thread, edge);
             }
@@ -318,7 +334,7 @@ mod tests {
     }
 
     /// Check that of a live process nothing is claimed where a thread ran meanwhile, where looks are few, or where they changed; and that
-    /// one look is enough in a core.
+    /// one look is enough in a core, and not in a look at a live process.
     #[test]
     fn live() {
         let mut tables = tables([1, 2, 0], "bpf");
@@ -334,6 +350,9 @@ mod tests {
         }
         tables.header.n_snapshots = 1;
         assert_eq!(circles(&tables, 3 * SECOND).len(), 1);
+        tables.stats.n_ticks = 1;
+        assert_eq!(circles(&tables, 3 * SECOND), [[0; 0]; 0]);
+        tables.stats.n_ticks = 0;
         tables.locks.looks[2].owners[0].moved = true;
         assert_eq!(circles(&tables, SECOND), [[0; 0]; 0]);
     }

@@ -59,6 +59,7 @@ pub use builder::ProfileBuilder;
 pub use categories::{CategoryTime, NOT_SAMPLED, cpu_by_category};
 pub use cores::{ClassCores, Cores, CoresRatio, PoolCores, ProcessCores, cores};
 pub use counters::ProcessCounters;
+pub use deadlocks::last_looks;
 pub use filter::{FilterError, FunctionFilter, ThreadFilter, globs, keep_threads};
 pub use fleet::{Figure, Fleet, Member, fleets};
 pub use guests::{VmExits, vm_exits};

@@ -85,9 +85,16 @@ pub(crate) struct AttachArgs {
     /// Also record the child processes of these, now and later
     #[arg(long)]
     pub(crate) children: bool,
-    /// Length of the recording (10, 500ms, 2m); 0 is until Ctrl-C, or the end of COMMAND
+    /// Length (10, 2m); 0 is until Ctrl-C or COMMAND's end
+    ///
+    /// Of the recording: seconds, or with a unit (500ms, 2m).
     #[arg(short, long, value_name = "TIME", default_value = "10s", default_value_ifs([("keep", ArgPredicate::IsPresent, "0"), ("command", ArgPredicate::IsPresent, "0")]), value_parser = parse_short_time, allow_negative_numbers = true)]
     pub(crate) duration: Duration,
+    /// One look, as at a core file: counts threads, not time
+    ///
+    /// Shows where each thread stands, without stopping any.
+    #[arg(long, conflicts_with_all = ["duration", "keep", "command", "ceph"])]
+    pub(crate) snapshot: bool,
     /// Trace file [default: wcprof-PID-DATE.wct]
     #[arg(short, long, value_name = "TRACE")]
     pub(crate) output: Option<PathBuf>,

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::Context;
 use wcprof_findings::RuleSet;
 use wcprof_host::clock::unix_ns;
+use wcprof_host::own_files::unnamed_file;
 use wcprof_profile::model::Profile;
 use wcprof_profile::{GroupBy, Rules, View};
 use wcprof_record::Recorded;
@@ -32,6 +33,7 @@ use crate::same_file::is_same_file;
 use crate::select::{self, Chosen};
 use crate::session::{self, Session, SessionOptions, default_trace_path, record};
 use crate::signals::Ending;
+use crate::snapshot;
 use crate::symbols;
 use crate::terminal::Terminal;
 use crate::views::{answers, cores_of, overview, title};
@@ -79,7 +81,7 @@ fn record_and_print(args: &AttachArgs, command: Option<&StartedCommand>) -> Resu
         targets: chosen.targets.clone(),
         children: args.children,
         arrivals: command.map(|command| command.arrivals.clone()),
-        duration: Some(args.duration).filter(|d| !d.is_zero()),
+        duration: length(args),
         sampling: args.sampling.clone(),
         kernel: match args.no_kernel {
             true => Some(false),
@@ -106,14 +108,17 @@ fn record_and_print(args: &AttachArgs, command: Option<&StartedCommand>) -> Resu
         names::recording_options(symbols, args.raw, &options.ending.names),
         args.sampling.max_cpu,
     );
-    let session = record(&options, ahead, || {
-        let created = create(args, &options.trace)?;
+    let mut session = record(&options, ahead, || {
+        let created = create_recording(args, &options.trace)?;
         command.map_or(Ok(()), StartedCommand::begin)?;
         Ok(created)
     })?;
     let has_ended = session.recorded.stats.end_reason.starts_with("target");
     if session.loss.is_none() && session.recorded.is_empty && has_ended {
         return Err(nothing_seen(&session));
+    }
+    if args.snapshot {
+        take_snapshot(args, &options.trace, &mut session)?;
     }
     if let Some(remark) = &session.remark {
         message!("wcprof: {remark}");
@@ -131,6 +136,22 @@ fn record_and_print(args: &AttachArgs, command: Option<&StartedCommand>) -> Resu
     }
     Err(Failure::new(Exit::Failure, anyhow::anyhow!("{loss}"))
         .hint("what was recorded until then is kept"))
+}
+
+/// How long is recorded; `None` without an end.
+fn length(args: &AttachArgs) -> Option<Duration> {
+    match args.snapshot {
+        true => Some(snapshot::LENGTH),
+        false => Some(args.duration).filter(|d| !d.is_zero()),
+    }
+}
+
+/// Puts what a recording shows of one moment in its place, under the name of the trace.
+fn take_snapshot(args: &AttachArgs, trace: &Path, session: &mut Session) -> Result<(), Failure> {
+    let (path, file) = create(args, trace)?;
+    snapshot::condense(session, file)?;
+    session.trace = path;
+    Ok(())
 }
 
 /// Waits until the clock shows a multiple of a time, or a signal comes.
@@ -161,6 +182,14 @@ fn check_outputs(args: &AttachArgs, trace: &Path) -> Result<(), Failure> {
         return Err(Failure::usage(error).hint("choose another file for one of them"));
     }
     output::check(svg, args.force)
+}
+
+/// Creates what is recorded into: the trace, or a file without a name, of which a moment is kept.
+fn create_recording(args: &AttachArgs, path: &Path) -> Result<NewTrace, Failure> {
+    match args.snapshot {
+        true => Ok((path.to_owned(), unnamed_file(0)?)),
+        false => create(args, path),
+    }
 }
 
 /// Creates the trace; without `-o`, under a name that is not taken.

@@ -98,7 +98,10 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Failure> {
         now_unix_ns: unix_ns(),
     };
     let input = (&source, InputKind::Profile);
-    let imported = Imported::read(input, &options, &args.symbols, drop)?;
+    let mut symbols = args.symbols.clone();
+    // Who wants no names waits for no server.
+    symbols.no_debuginfod |= args.raw;
+    let imported = Imported::read(input, &options, &symbols, drop)?;
     let mut imported = imported.map_err(|refusal| failure(refusal).context(context()))?;
     let is_named = imported.tables.names.symbols.is_some() || args.raw;
     if !is_named {

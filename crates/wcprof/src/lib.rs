@@ -49,6 +49,7 @@ pub mod select;
 mod session;
 mod settings;
 mod signals;
+mod snapshot;
 mod symbols;
 mod terminal;
 #[cfg(test)]
