@@ -159,7 +159,7 @@ fn with_library(
 }
 
 /// Compile a source of the fixtures with these flags.
-fn compile(source: &str, flags: &[&str], output: &Path) {
+pub(crate) fn compile(source: &str, flags: &[&str], output: &Path) {
     let mut gcc = Command::new("gcc");
     gcc.args(["-O2", "-fno-optimize-sibling-calls", "-pthread"]);
     gcc.arg(Path::new(SOURCES).join(source))

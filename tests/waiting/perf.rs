@@ -6,6 +6,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
+use crate::odd::compile;
 use wcprof_testkit::{
     Folded, RemoteProcess, Variant, copy_program, fixture, has_capability, is_function, skip, text,
     wcprof,
@@ -16,6 +17,18 @@ const COPY: usize = 8192;
 
 /// Samples of a copy of `frames.c`, with copies of its user stacks; `None` where that can not be.
 fn record(test: &str) -> Option<(TempDir, PathBuf, PathBuf)> {
+    let without_frame_pointers = |program: &Path| {
+        copy_program(&fixture("frames.c", Variant::NoFramePointers), program);
+    };
+    record_of(test, without_frame_pointers, &["--buildid-all"])
+}
+
+/// The same of a program that `make` makes, with other options of perf.
+fn record_of(
+    test: &str,
+    make: impl FnOnce(&Path),
+    options: &[&str],
+) -> Option<(TempDir, PathBuf, PathBuf)> {
     let perf = Command::new("perf").arg("--version").output();
     if !perf.is_ok_and(|output| output.status.success()) {
         skip(test, "needs perf");
@@ -30,10 +43,11 @@ fn record(test: &str) -> Option<(TempDir, PathBuf, PathBuf)> {
         folder.path().join("frames"),
         folder.path().join("perf.data"),
     );
-    copy_program(&fixture("frames.c", Variant::NoFramePointers), &program);
+    make(&program);
     let target = RemoteProcess::start(&program);
     let output = Command::new("perf")
-        .args(["record", "-e", "cpu-clock", "-F", "997", "--buildid-all"])
+        .args(["record", "-e", "cpu-clock", "-F", "997"])
+        .args(options)
         .args(["--call-graph", &format!("dwarf,{COPY}")])
         .args(["-p", &target.pid().to_string(), "-o"])
         .arg(&data)
@@ -78,7 +92,44 @@ fn copies_of_stacks() {
     let Some((folder, _, data)) = record("copies_of_stacks") else {
         return;
     };
-    let (folded, headline) = import(folder.path(), &data);
+    assert_whole(folder.path(), &data);
+}
+
+/// Check the same where code is at other addresses than its places in the file.
+#[test]
+fn copies_of_moved_code() {
+    let make = |program: &Path| {
+        let flags = ["-fomit-frame-pointer", "-no-pie", "-Wl,-Ttext=0x10001000"];
+        compile("frames.c", &flags, program);
+    };
+    let Some((folder, _, data)) = record_of("copies_of_moved_code", make, &["--buildid-all"])
+    else {
+        return;
+    };
+    assert_whole(folder.path(), &data);
+}
+
+/// Check the same where perf says which files were mapped in place of their build-ids, as it does by default.
+#[test]
+fn copies_by_inode() {
+    let make = |program: &Path| {
+        copy_program(&fixture("frames.c", Variant::NoFramePointers), program);
+    };
+    let Some((folder, program, data)) = record_of("copies_by_inode", make, &["-B"]) else {
+        return;
+    };
+    assert_whole(folder.path(), &data);
+    // The same bytes in another file: nothing says that they are the same.
+    fs::remove_file(&program).expect("the program is there");
+    copy_program(&fixture("frames.c", Variant::NoFramePointers), &program);
+    let (folded, _) = import(folder.path(), &data);
+    let busy = folded.thread("f-alloca-cpu").chain(&["alloca_work"]);
+    assert_eq!(busy.total(), 0, "{}", folded.show());
+}
+
+/// Fails unless stacks of the fixture are those that its code makes.
+fn assert_whole(folder: &Path, data: &Path) {
+    let (folded, headline) = import(folder, data);
     let busy = folded.thread("f-alloca-cpu").chain(&["alloca_work"]);
     let chain = [
         "f_alloca_cpu",

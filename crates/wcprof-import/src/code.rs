@@ -1,9 +1,12 @@
 //! A module of a recording to the file with its code: where an import asks for it.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use nix::sys::stat::{major, minor};
+use serde::{Deserialize, Serialize};
 use wcprof_symbols::{
     ModuleFile, ModuleFiles, ModuleIdentity, Problem, SymbolOptions, TargetFile, code_from_server,
     in_memory,
@@ -22,8 +25,20 @@ pub trait CodeFiles {
     /// The file with this build-id from elsewhere, asked for when [`open`](Self::open) has not given it. `None` when there is none.
     fn fetch(&mut self, path: &str, build_id: &BuildId) -> Option<TargetFile>;
 
+    /// The file at a module's path of which the recording has no build-id, if it is still the one that it saw.
+    fn same_file(&mut self, path: &str, seen: SeenFile) -> Option<TargetFile>;
+
     /// A file in which a process said what code it made: its perf map or its jitdump. `None` when there is none.
     fn jit_file(&mut self, path: &str) -> Option<TargetFile>;
+}
+
+/// Which file a recording saw at a path (`stat(2)`).
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct SeenFile {
+    /// Major and minor number of its device.
+    pub device: (u32, u32),
+    /// Its number there.
+    pub inode: u64,
 }
 
 /// Whether a path is that of a jitdump, `jit-PID.dump` in any folder.
@@ -57,6 +72,10 @@ impl CodeFiles for NoCode {
         None
     }
 
+    fn same_file(&mut self, _: &str, _: SeenFile) -> Option<TargetFile> {
+        None
+    }
+
     fn jit_file(&mut self, _: &str) -> Option<TargetFile> {
         None
     }
@@ -66,6 +85,8 @@ impl CodeFiles for NoCode {
 pub struct MachineCode<'m> {
     files: &'m dyn ModuleFiles,
     options: &'m SymbolOptions,
+    /// When the recording was written: a file that was changed since is another one, whatever number it has.
+    pub written: Option<SystemTime>,
     /// Files of servers that were refused.
     pub problems: Vec<Problem>,
 }
@@ -84,8 +105,21 @@ impl<'m> MachineCode<'m> {
         Self {
             files,
             options,
+            written: None,
             problems: Vec::new(),
         }
+    }
+}
+
+impl MachineCode<'_> {
+    fn at_path(&self, path: &str) -> Option<TargetFile> {
+        let module = ModuleIdentity {
+            path: path.to_owned(),
+            build_id: None,
+            pid: None,
+            start: None,
+        };
+        self.files.open_path(&module, Path::new(path)).ok()
     }
 }
 
@@ -111,18 +145,27 @@ impl CodeFiles for MachineCode<'_> {
         code_from_server(module, self.options, &mut self.problems)
     }
 
+    fn same_file(&mut self, path: &str, seen: SeenFile) -> Option<TargetFile> {
+        let file = self.at_path(path)?;
+        let now = file.metadata().ok()?;
+        let device = (major(now.dev()), minor(now.dev()));
+        let seen_device = (u64::from(seen.device.0), u64::from(seen.device.1));
+        let is_it = device == seen_device && now.ino() == seen.inode;
+        let since_1970 = Duration::new(
+            u64::try_from(now.ctime()).ok()?,
+            u32::try_from(now.ctime_nsec()).ok()?,
+        );
+        // Numbers of files that are gone are given to new ones.
+        let is_old = UNIX_EPOCH + since_1970 <= self.written?;
+        (is_it && is_old).then_some(file)
+    }
+
     fn jit_file(&mut self, path: &str) -> Option<TargetFile> {
         // The path is as hostile as the file that has it: no other file of this machine is given away by its name.
-        if !is_jitdump(path) && !is_perf_map(path) {
-            return None;
+        match is_jitdump(path) || is_perf_map(path) {
+            true => self.at_path(path),
+            false => None,
         }
-        let module = ModuleIdentity {
-            path: path.to_owned(),
-            build_id: None,
-            pid: None,
-            start: None,
-        };
-        self.files.open_path(&module, Path::new(path)).ok()
     }
 }
 

@@ -47,6 +47,7 @@ impl Imported {
             options,
         };
         let mut code = MachineCode::new(names::files_in(root.as_ref()), &symbols);
+        code.written = input.metadata().and_then(|about| about.modified()).ok();
         let start = |socket| confined::start(socket, &symbols, ConfinedWork::Import);
         let imported = import_confined(job, &mut code, &start);
         names::print_problems(code.problems.iter());

@@ -9,7 +9,7 @@ use wcprof_symbols::{Confinement, OnFile, TargetFile, tell_size};
 use wcprof_types::BuildId;
 
 use super::messages::{ImportRequest, ImportStart, InputKind, WireCode};
-use crate::code::CodeFiles;
+use crate::code::{CodeFiles, SeenFile};
 use crate::import::{import, import_core};
 
 /// Does what is asked for on `socket`, and returns when it is done. `on_file` is told the size of each file, bytes, before it is
@@ -62,6 +62,11 @@ impl CodeFiles for SocketCode<'_> {
 
     fn fetch(&mut self, path: &str, build_id: &BuildId) -> Option<TargetFile> {
         let file = self.ask(&ImportRequest::Fetch(WireCode::new(path, build_id)));
+        file.ok()?.map(TargetFile::from)
+    }
+
+    fn same_file(&mut self, path: &str, seen: SeenFile) -> Option<TargetFile> {
+        let file = self.ask(&ImportRequest::SameFile(path.to_owned(), seen));
         file.ok()?.map(TargetFile::from)
     }
 

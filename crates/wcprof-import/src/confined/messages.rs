@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use wcprof_types::BuildId;
 
+use crate::code::SeenFile;
 use crate::error::ImportError;
 use crate::options::Options;
 
@@ -33,6 +34,8 @@ pub(super) enum ImportRequest {
     Open(WireCode),
     /// The file with its build-id, from elsewhere.
     Fetch(WireCode),
+    /// The file at a path, if it is the one that was seen.
+    SameFile(String, SeenFile),
     /// A perf map or jitdump, by its path.
     JitFile(String),
     /// It has written the trace, or why not. There is no answer.

@@ -116,6 +116,7 @@ fn serve(
                 let build_id = wanted.build_id().ok_or_else(no_build_id)?;
                 code.fetch(&wanted.path, &build_id).and_then(if_elf)
             }
+            ImportRequest::SameFile(path, seen) => code.same_file(&path, seen).and_then(if_elf),
             ImportRequest::JitFile(path) => code.jit_file(&path),
         };
         let file = found.as_ref().map(|file| file.as_fd());

@@ -1,18 +1,16 @@
 //! Mappings of processes, and addresses to frames.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
 use std::sync::Arc;
 
 use wcprof_symbols::elf::ElfFile;
-use wcprof_symbols::open_regular_in_time;
 use wcprof_trace::model::{Frame, Module, ModuleId, ProcessId};
 use wcprof_types::{Avma, BuildId, FileOffset, LoadBias, Mapping, RelativeAddress, Svma};
 use wcprof_unwind::Loads;
 
 use super::jit::is_anonymous;
 use crate::builder::{Builder, cut};
-use crate::code::VDSO;
+use crate::code::{CodeFiles, SeenFile, VDSO};
 use crate::error::Result;
 
 /// A file mapping.
@@ -23,6 +21,8 @@ pub(super) struct Map {
     /// A process that is forked shares it.
     pub(super) path: Arc<str>,
     pub(super) build_id: Option<BuildId>,
+    /// Which file it is, where perf says that in place of the build-id.
+    pub(super) seen: Option<SeenFile>,
     /// Once an address in it was met.
     module: Option<(ModuleId, LoadBias, Svma)>,
 }
@@ -34,6 +34,7 @@ impl Map {
             offset,
             path: cut(&String::from_utf8_lossy(path)).into(),
             build_id,
+            seen: None,
             module: None,
         }
     }
@@ -102,6 +103,7 @@ impl Maps {
         process: ProcessId,
         builder: &mut Builder,
         files: &mut Files,
+        code: &mut dyn CodeFiles,
     ) -> Result<Frame> {
         let found = self.by_start.range_mut(..=address).next_back();
         let Some((&start, map)) = found.filter(|(_, map)| address < map.end) else {
@@ -113,7 +115,7 @@ impl Maps {
         let (module, bias, base) = match map.module {
             Some(known) => known,
             None => {
-                let (bias, base) = files.bias(start, map);
+                let (bias, base) = files.bias(start, map, code);
                 let module = builder.module(Module {
                     process,
                     path: map.path.to_string(),
@@ -144,11 +146,11 @@ pub(super) struct Files(HashMap<(String, BuildId), Option<Loads>>);
 impl Files {
     /// The load bias of a mapping, and the base that relative addresses count from. Without the file, addresses are
     /// taken to be offsets.
-    fn bias(&mut self, start: u64, map: &Map) -> (LoadBias, Svma) {
+    fn bias(&mut self, start: u64, map: &Map, code: &mut dyn CodeFiles) -> (LoadBias, Svma) {
         let loads = map.build_id.as_ref().and_then(|build_id| {
             let key = (map.path.to_string(), build_id.clone());
             let known = self.0.entry(key);
-            let loads = known.or_insert_with(|| loads(&map.path, build_id));
+            let loads = known.or_insert_with(|| loads(&map.path, build_id, code));
             loads.as_ref()
         });
         let base = loads.map_or(Svma(0), Loads::base);
@@ -158,8 +160,8 @@ impl Files {
     }
 }
 
-fn loads(path: &str, build_id: &BuildId) -> Option<Loads> {
-    let file = open_regular_in_time(Path::new(path)).ok()?;
+fn loads(path: &str, build_id: &BuildId, code: &mut dyn CodeFiles) -> Option<Loads> {
+    let file = code.open(path, build_id)?;
     let elf = ElfFile::from_file(file).ok()?;
     match elf.build_id().as_deref() == Some(build_id.as_bytes()) {
         true => Loads::of(&elf).ok(),
@@ -169,7 +171,12 @@ fn loads(path: &str, build_id: &BuildId) -> Option<Loads> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use wcprof_symbols::{LocalFiles, SymbolOptions, open_regular_in_time};
+
     use super::*;
+    use crate::code::MachineCode;
 
     /// Check the load bias of the code of this program, with its file and without: the first mapping of a program
     /// that can lie anywhere shows where it was loaded.
@@ -188,9 +195,11 @@ mod tests {
         let elf = ElfFile::from_file(open_regular_in_time(Path::new(path)).expect("own file"));
         let build_id = elf.expect("an ELF file").build_id();
         let build_id = BuildId::new(&build_id.expect("a build-id")).expect("a build-id");
+        let options = SymbolOptions::default();
         let bias = |build_id| {
             let map = Map::new(u64::MAX, hex(code[2]), path.as_bytes(), build_id);
-            Files::default().bias(start(code), &map)
+            let mut here = MachineCode::new(&LocalFiles, &options);
+            Files::default().bias(start(code), &map, &mut here)
         };
         assert_eq!(bias(Some(build_id)), (LoadBias(start(&own[0])), Svma(0)));
         let offset = LoadBias(start(code) - hex(code[2]));

@@ -24,7 +24,7 @@ use wcprof_trace::model::Trace;
 use wcprof_types::{BuildId, redact_args};
 
 use crate::builder::Builder;
-use crate::code::CodeFiles;
+use crate::code::{CodeFiles, SeenFile};
 use crate::error::{ImportError, Result};
 use crate::limits;
 use crate::options::Options;
@@ -112,12 +112,19 @@ fn read(recording: &mut Recording<'_>, attr: usize, raw: &RawEventRecord<'_>) ->
         EventRecord::Mmap2(m)
             if m.protection & PROT_EXEC != 0 && matches!(m.cpu_mode, CpuMode::User) =>
         {
-            let build_id = match &m.file_id {
-                Mmap2FileId::BuildId(id) => BuildId::new(id),
-                Mmap2FileId::InodeAndVersion(_) => None,
+            let (build_id, seen) = match &m.file_id {
+                Mmap2FileId::BuildId(id) => (BuildId::new(id), None),
+                Mmap2FileId::InodeAndVersion(file) => (
+                    None,
+                    Some(SeenFile {
+                        device: (file.major, file.minor),
+                        inode: file.inode,
+                    }),
+                ),
             };
             let end = m.address.saturating_add(m.length);
-            let map = Map::new(end, m.page_offset, &m.path.as_slice(), build_id);
+            let mut map = Map::new(end, m.page_offset, &m.path.as_slice(), build_id);
+            map.seen = seen;
             let builder = &mut recording.builder;
             recording.processes.map(m.pid, m.address, map, builder)?;
         }

@@ -2,17 +2,19 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 
 use linux_perf_data::linux_perf_event_reader::{CpuMode, SampleRecord};
 use linux_perf_data::{DsoInfo, DsoKey};
+use wcprof_symbols::elf::ElfFile;
 use wcprof_trace::model::{Frame, FrameId, ProcessId, StackId};
 use wcprof_types::{Avma, BuildId, Pid, StackEnd};
 
 use super::dwarf::StackCopies;
-use super::jit::JitFrames;
+use super::jit::{JitFrames, is_anonymous};
 use super::maps::{Files, Map, Maps};
 use crate::builder::Builder;
-use crate::code::{CodeFiles, VDSO};
+use crate::code::{CodeFiles, SeenFile, VDSO};
 use crate::error::{Result, within};
 use crate::limits;
 
@@ -20,6 +22,9 @@ use crate::limits;
 const CONTEXT_MAX: u64 = -4095_i64 as u64;
 const CONTEXT_KERNEL: u64 = -128_i64 as u64;
 const CONTEXT_USER: u64 = -512_i64 as u64;
+
+/// Files that are looked at on this machine since the recording has no build-id of them.
+const MAX_IDENTIFIED: usize = 4096;
 
 struct Process {
     id: ProcessId,
@@ -33,6 +38,8 @@ pub(super) struct Processes<'c> {
     files: Files,
     n_maps: usize,
     jit: JitFrames,
+    /// Build-ids of files that have none in the recording.
+    identified: HashMap<(Arc<str>, SeenFile), Option<BuildId>>,
     pub(super) copies: StackCopies<'c>,
 }
 
@@ -70,6 +77,7 @@ impl<'c> Processes<'c> {
             files: Files::default(),
             n_maps: 0,
             jit: JitFrames::default(),
+            identified: HashMap::new(),
             copies: StackCopies::new(code),
         }
     }
@@ -113,11 +121,31 @@ impl<'c> Processes<'c> {
         if map.build_id.is_none() {
             map.build_id = self.build_ids.get(&*map.path).cloned();
         }
+        if map.build_id.is_none()
+            && let Some(seen) = map.seen.filter(|_| !is_anonymous(&map.path))
+        {
+            map.build_id = self.identified(&map.path, seen);
+        }
         self.count_maps(1)?;
         self.jit.mapped(pid, &map.path);
         let process = process(&mut self.by_pid, pid, builder)?;
         process.maps.add(start, map);
         Ok(())
+    }
+
+    /// The build-id of a file of this machine, if it is the one that was recorded.
+    fn identified(&mut self, path: &Arc<str>, seen: SeenFile) -> Option<BuildId> {
+        let n_known = self.identified.len();
+        match self.identified.entry((Arc::clone(path), seen)) {
+            Entry::Occupied(known) => known.get().clone(),
+            Entry::Vacant(_) if n_known >= MAX_IDENTIFIED => None,
+            Entry::Vacant(new) => {
+                let file = self.copies.code.same_file(path, seen);
+                let elf = file.and_then(|file| ElfFile::from_file(file).ok());
+                let build_id = elf.and_then(|elf| BuildId::new(&elf.build_id()?));
+                new.insert(build_id).clone()
+            }
+        }
     }
 
     fn count_maps(&mut self, n: usize) -> Result<()> {
@@ -187,7 +215,8 @@ impl<'c> Processes<'c> {
                 Frame::KernelCode(Avma(lookup))
             } else {
                 let Process { id, maps } = process(&mut self.by_pid, pid, builder)?;
-                maps.frame(lookup, *id, builder, &mut self.files)?
+                let (files, code) = (&mut self.files, &mut *self.copies.code);
+                maps.frame(lookup, *id, builder, files, code)?
             };
             let is_mapped = !matches!(frame, Frame::Unmapped(_));
             let id = builder.frame(frame)?;

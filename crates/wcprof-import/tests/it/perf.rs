@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use proptest::prelude::*;
-use wcprof_import::{CodeFiles, ImportError, Options};
+use wcprof_import::{CodeFiles, ImportError, Options, SeenFile};
 use wcprof_symbols::{TargetFile, in_memory};
 use wcprof_trace::model::{Frame, Trace};
 use wcprof_types::{BuildId, StackEnd, ThreadState};
@@ -76,6 +76,10 @@ impl CodeFiles for PerfMap {
     }
 
     fn fetch(&mut self, _: &str, _: &BuildId) -> Option<TargetFile> {
+        None
+    }
+
+    fn same_file(&mut self, _: &str, _: SeenFile) -> Option<TargetFile> {
         None
     }
 
