@@ -13,15 +13,14 @@ use wcprof_symbols::SymbolOptions;
 use wcprof_trace::model::{Frame, FrameId, SymbolFrame, Tables};
 use wcprof_types::RelativeAddress;
 
-use super::JitPlace;
-use super::remembered::Place;
+use super::remembered::{JitPlace, Place};
 use crate::args::SymbolArgs;
 use crate::failure::Failure;
 use crate::local_names::{Origin, jit_names};
 use crate::names;
 
 /// What is looked up.
-pub(super) struct Question {
+pub(super) struct WantedNames {
     /// Of the recording, with all frames, without stacks.
     pub(super) tables: Tables,
     pub(super) recorded: Origin<'static>,
@@ -35,7 +34,7 @@ pub(super) struct Question {
 
 /// What a look-up found.
 #[derive(Debug, Default)]
-pub(super) struct Answer {
+pub(super) struct FoundNames {
     /// Without those whose files may be read later.
     pub(super) places: Vec<NamedPlace>,
     /// Names of JIT code, empty ones where there are none.
@@ -57,11 +56,11 @@ pub(super) struct NamedPlace {
 
 /// A look-up that is under way. When it is dropped the look-up goes on, and nobody hears of it.
 #[derive(Debug)]
-pub(super) struct LookUp(pub(super) Receiver<Result<Answer, Failure>>);
+pub(super) struct LookUp(pub(super) Receiver<Result<FoundNames, Failure>>);
 
 impl LookUp {
     pub(super) fn begin(
-        question: Question,
+        question: WantedNames,
         args: &SymbolArgs,
         options: &SymbolOptions,
     ) -> Result<Self, Failure> {
@@ -79,7 +78,7 @@ impl LookUp {
     }
 
     /// What was found, if that is within `patience`.
-    pub(super) fn wait(&self, patience: Duration) -> Option<Result<Answer, Failure>> {
+    pub(super) fn wait(&self, patience: Duration) -> Option<Result<FoundNames, Failure>> {
         match self.0.recv_timeout(patience) {
             Ok(answer) => Some(answer),
             Err(RecvTimeoutError::Timeout) => None,
@@ -91,14 +90,14 @@ impl LookUp {
     }
 }
 
-impl Question {
-    fn answer(self, args: &SymbolArgs, options: &SymbolOptions) -> Result<Answer, Failure> {
+impl WantedNames {
+    fn answer(self, args: &SymbolArgs, options: &SymbolOptions) -> Result<FoundNames, Failure> {
         let (own, children) = (work_cpu_ns(), children_cpu_ns());
         let jit = self.jit_names(options);
         let places = self.place_names(args, options)?;
         let own = work_cpu_ns().saturating_sub(own);
         add_lump_cpu(own);
-        Ok(Answer {
+        Ok(FoundNames {
             places,
             jit,
             has_new_file: self.has_new_file,

@@ -13,22 +13,19 @@ use wcprof_record::{NamedSnapshot, UnmappedFrames};
 use wcprof_symbols::SymbolOptions;
 use wcprof_trace::model::{Frame, FrameId, SymbolFrame, SymbolTable, Tables};
 use wcprof_trace::ring::Cut;
-use wcprof_types::{Avma, Pid, TimeNs};
+use wcprof_types::TimeNs;
 
 use crate::args::SymbolArgs;
 use crate::failure::Failure;
 use crate::local_names::{Origin, place_of_code, place_of_jit};
-use look_up::{LookUp, Question};
+use look_up::{LookUp, WantedNames};
 use pauses::{PAUSE, Pauses};
-use remembered::{Place, Remembered};
+use remembered::{JitPlace, Place, Remembered};
 
 /// JIT code without a name is asked for again after this.
 const JIT_AGAIN: Duration = Duration::from_secs(10);
 /// Names remembered; beyond it those that are not in use are forgotten.
 const MAX_NAMES: usize = 1 << 18;
-
-/// JIT code of a process.
-type JitPlace = (Pid, Avma);
 
 /// Names of frames.
 #[derive(Debug)]
@@ -149,7 +146,7 @@ impl LiveNames {
         sorted: &Sorted,
         tables: &Tables,
         recorded: Origin<'static>,
-    ) -> Option<Question> {
+    ) -> Option<WantedNames> {
         let new = &sorted.new;
         let has_new_file = new.iter().any(|(_, (file, _))| *file >= self.n_asked);
         let now = Instant::now();
@@ -167,7 +164,7 @@ impl LiveNames {
         if has_new_jit {
             self.jit_asked = Some(now);
         }
-        Some(Question {
+        Some(WantedNames {
             tables: Tables {
                 nodes: Vec::new(),
                 stacks: Vec::new(),
@@ -264,7 +261,7 @@ mod tests {
 
     use wcprof_types::RelativeAddress;
 
-    use super::look_up::{Answer, NamedPlace};
+    use super::look_up::{FoundNames, NamedPlace};
     use super::*;
 
     /// Check that nothing waits for a look-up beyond its patience, that what it finds is known afterwards, and that one that
@@ -281,14 +278,14 @@ mod tests {
             name: "f".to_owned(),
             ..SymbolFrame::default()
         };
-        let answer = Answer {
+        let answer = FoundNames {
             places: vec![NamedPlace {
                 place,
                 start: None,
                 names: vec![symbol.clone()],
             }],
             took: Duration::from_millis(7),
-            ..Answer::default()
+            ..FoundNames::default()
         };
         found.send(Ok(answer)).unwrap();
         names.take_answer(Duration::ZERO).unwrap();

@@ -47,6 +47,9 @@ type FileKey = (Option<(Pid, Avma)>, Option<BuildId>, String);
 /// An address in a file, by the file's number.
 pub(super) type Place = (u32, RelativeAddress);
 
+/// JIT code of a process.
+pub(super) type JitPlace = (Pid, Avma);
+
 /// Names of places.
 #[derive(Debug, Default)]
 pub(super) struct Remembered {
