@@ -321,6 +321,7 @@ fn hangups() {
     let target = RemoteProcess::start(&program);
     let store = TestStore::start(|| Reply::Hang);
     let agent = start(Engine::ProcfsOnly, &store, folder.path(), "hangups");
+    agent.line("engine procfs-only");
     // It is asked, and does not answer.
     store.next();
     for _ in 0..100 {

@@ -239,11 +239,12 @@ impl AsRawFd for Event {
 
 fn open_error(error: io::Error) -> PerfError {
     match error.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => PerfError::NotPermitted {
-            paranoid: read_file("/proc/sys/kernel/perf_event_paranoid")
-                .map_or_else(|_| "unknown".into(), |s| s.trim().to_owned()),
-            reason: why_refused(),
-        },
+        Some(libc::EACCES | libc::EPERM) => {
+            let paranoid = read_file("/proc/sys/kernel/perf_event_paranoid")
+                .map_or_else(|_| "unknown".into(), |s| s.trim().to_owned());
+            let reason = why_refused(paranoid.parse().unwrap_or_default());
+            PerfError::NotPermitted { paranoid, reason }
+        }
         Some(libc::ESRCH) => PerfError::NoSuchThread,
         Some(libc::ENODEV) => PerfError::NoSuchCpu,
         Some(libc::EMFILE | libc::ENFILE) => PerfError::TooManyFiles,
@@ -273,9 +274,14 @@ pub fn perf_event_open_reaches_kernel() -> bool {
 }
 
 /// Distinguished by a call that the kernel answers in a known way whatever the privileges are.
-fn why_refused() -> &'static str {
-    let capable = has_capability(CAP_PERFMON) || has_capability(CAP_SYS_ADMIN);
+fn why_refused(paranoid: i32) -> &'static str {
+    let is_admin = has_capability(CAP_SYS_ADMIN);
+    let capable = has_capability(CAP_PERFMON) || is_admin;
     match (perf_event_open_reaches_kernel(), capable) {
+        // A level that Linux itself does not have (`findings/debian-paranoid-3-refuses-perfmon.sh`).
+        (true, true) if paranoid > 2 && !is_admin => {
+            "CAP_PERFMON is not enough for Debian's kernels at that level: `sysctl kernel.perf_event_paranoid=2`, or CAP_SYS_ADMIN"
+        }
         (false, _) => {
             "a seccomp filter of this container or service refuses it; allow it, or run wcprof on the host"
         }

@@ -24,6 +24,11 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// What is known of the recording since it began.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
     /// When what it holds begins, since the recording began.
     pub fn start(&self) -> TimeNs {
         self.start

@@ -21,6 +21,8 @@ pub(super) struct Counted {
     /// By the name that a user knows, cut as labels are: when its last profile ended, seconds since 1970.
     pub(super) targets: BTreeMap<String, TargetFigures>,
     pub(super) processes: ProcessNumbers,
+    /// The engine of the last recording, and what it said that it cannot do.
+    pub(super) engine: (String, Vec<String>),
     pub(super) samples: Stats,
     /// Of recordings that have ended.
     pub(super) samples_before: Stats,

@@ -18,7 +18,7 @@ use wcprof_profile::model::{Detail, Profile};
 use wcprof_profile::rename_functions;
 use wcprof_record::NamedSnapshot;
 use wcprof_symbols::{SymbolOptions, call_name};
-use wcprof_trace::model::{Process, Tables};
+use wcprof_trace::model::{Header, Process, Tables};
 use wcprof_types::{Pid, ceph_daemon};
 
 use super::figures::{Figures, ProfileSize};
@@ -90,8 +90,22 @@ impl<'a> Profiles<'a> {
         }
     }
 
+    /// Says which engine samples, and what it cannot see, unless the last recording had the same.
+    fn say_engine(&self, header: &Header) {
+        let engine = (header.engine.clone(), header.notes.clone());
+        let before = std::mem::replace(&mut self.figures.lock().engine, engine.clone());
+        if before == engine {
+            return;
+        }
+        log::line(Level::Info, &format!("engine {}", engine.0));
+        for note in engine.1 {
+            log::line(Level::Warning, &note);
+        }
+    }
+
     /// Makes the profiles of an interval, and hands them on.
     fn take(&mut self, kept: &NamedSnapshot, interval: Interval) {
+        self.say_engine(kept.snapshot.header());
         {
             let mut figures = self.figures.lock();
             figures.samples.clone_from(kept.snapshot.stats());
