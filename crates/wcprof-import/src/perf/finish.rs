@@ -149,6 +149,16 @@ fn note_unknowns(recording: &mut Recording<'_>) {
             counts.n_untimed,
             "sums of waits have no times in the file: each is drawn before the end of the recording",
         ),
+        (
+            counts.n_deferred,
+            "samples have their user stacks in later records (`--call-graph fp,defer`), which are not read: record with \
+             `--call-graph fp` or `dwarf`",
+        ),
+        (
+            processes.n_ambiguous,
+            "mappings are of other files than the one of their path whose build-id perf saved (containers): they have none (record with \
+             --buildid-all)",
+        ),
         (counts.n_other, "samples of other events are left out"),
         (counts.n_idle, "samples of the idle CPUs are left out"),
         (

@@ -22,6 +22,8 @@ use crate::limits;
 const CONTEXT_MAX: u64 = -4095_i64 as u64;
 const CONTEXT_KERNEL: u64 = -128_i64 as u64;
 const CONTEXT_USER: u64 = -512_i64 as u64;
+/// Before the number of a record that has the user stack, and comes later; since Linux 6.19.
+const CONTEXT_USER_DEFERRED: u64 = -640_i64 as u64;
 
 /// Files that are looked at on this machine since the recording has no build-id of them.
 const MAX_IDENTIFIED: usize = 4096;
@@ -40,6 +42,10 @@ pub(super) struct Processes<'c> {
     jit: JitFrames,
     /// Build-ids of files that have none in the recording.
     identified: HashMap<(Arc<str>, SeenFile), Option<BuildId>>,
+    /// Which file was seen first at a path whose build-id perf saved.
+    first_seen: HashMap<Arc<str>, SeenFile>,
+    /// Mappings of other files at such a path.
+    pub(super) n_ambiguous: u64,
     pub(super) copies: StackCopies<'c>,
 }
 
@@ -78,6 +84,8 @@ impl<'c> Processes<'c> {
             n_maps: 0,
             jit: JitFrames::default(),
             identified: HashMap::new(),
+            first_seen: HashMap::new(),
+            n_ambiguous: 0,
             copies: StackCopies::new(code),
         }
     }
@@ -118,13 +126,10 @@ impl<'c> Processes<'c> {
         if pid < 0 {
             return Ok(());
         }
-        if map.build_id.is_none() {
-            map.build_id = self.build_ids.get(&*map.path).cloned();
-        }
-        if map.build_id.is_none()
-            && let Some(seen) = map.seen.filter(|_| !is_anonymous(&map.path))
-        {
-            map.build_id = self.identified(&map.path, seen);
+        if map.build_id.is_none() && !is_anonymous(&map.path) {
+            let seen = map.seen;
+            let here = seen.and_then(|seen| self.identified(&map.path, seen));
+            map.build_id = here.or_else(|| self.recorded(&map.path, seen));
         }
         self.count_maps(1)?;
         self.jit.mapped(pid, &map.path);
@@ -146,6 +151,19 @@ impl<'c> Processes<'c> {
                 new.insert(build_id).clone()
             }
         }
+    }
+
+    /// The build-id that perf saved for a path. It saves one, whatever files of several mount namespaces have it.
+    fn recorded(&mut self, path: &Arc<str>, seen: Option<SeenFile>) -> Option<BuildId> {
+        let build_id = self.build_ids.get(&**path)?.clone();
+        if let Some(seen) = seen {
+            let first = self.first_seen.entry(Arc::clone(path)).or_insert(seen);
+            if *first != seen {
+                self.n_ambiguous += 1;
+                return None;
+            }
+        }
+        Some(build_id)
     }
 
     fn count_maps(&mut self, n: usize) -> Result<()> {
@@ -258,12 +276,22 @@ fn chain(sample: &SampleRecord<'_>) -> Vec<ChainAddress> {
     chain
 }
 
+/// Whether the user stack of a sample is in a record that comes later.
+pub(super) fn is_deferred(sample: &SampleRecord<'_>) -> bool {
+    let chain = sample.callchain.as_ref();
+    chain.is_some_and(|of| (0..of.len()).any(|i| of.get(i) == Some(CONTEXT_USER_DEFERRED)))
+}
+
 /// Addresses among which markers say whether those behind them are of the kernel.
 fn with_contexts(addresses: impl Iterator<Item = u64>, mut is_kernel: bool) -> Vec<ChainAddress> {
     let mut chain = Vec::new();
     let mut is_exact = true;
-    for address in addresses {
-        if address >= CONTEXT_MAX {
+    let mut addresses = addresses;
+    while let Some(address) = addresses.next() {
+        if address == CONTEXT_USER_DEFERRED {
+            // No address, but which record it is.
+            addresses.next();
+        } else if address >= CONTEXT_MAX {
             is_kernel = address == CONTEXT_KERNEL || (is_kernel && address != CONTEXT_USER);
             is_exact = true;
         } else if address != 0 && chain.len() <= limits::MAX_FRAMES {

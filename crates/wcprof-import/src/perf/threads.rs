@@ -11,7 +11,7 @@ use wcprof_types::{ThreadState, Tid, TimeNs};
 
 use super::events::{Event, Kind};
 use super::offcpu::{self, SleptThread};
-use super::processes::Processes;
+use super::processes::{Processes, is_deferred};
 use crate::builder::Builder;
 use crate::error::{Result, within};
 use crate::limits;
@@ -50,6 +50,8 @@ pub(super) struct Counts {
     pub(super) n_idle: u64,
     /// Sums of waits whose times perf does not say.
     pub(super) n_untimed: u64,
+    /// Samples whose user stacks are in records of their own.
+    pub(super) n_deferred: u64,
     /// Waits whose end no switch recorded.
     pub(super) n_open: u64,
     pub(super) has_switches: bool,
@@ -183,6 +185,7 @@ impl<'c> Recording<'c> {
             return Ok(());
         }
         self.counts.n_samples += 1;
+        self.counts.n_deferred += u64::from(is_deferred(sample));
         let thread = self.thread(pid, tid)?;
         let builder = &mut self.builder;
         // Addresses of a guest are none of the process that runs it.

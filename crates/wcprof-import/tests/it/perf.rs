@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use wcprof_import::{CodeFiles, ImportError, Options, SeenFile};
 use wcprof_symbols::{TargetFile, in_memory};
 use wcprof_trace::model::{Frame, Trace};
-use wcprof_types::{BuildId, StackEnd, ThreadState};
+use wcprof_types::{Avma, BuildId, StackEnd, ThreadState};
 
 use crate::{import, import_with};
 
@@ -62,6 +62,35 @@ fn of_other_commands() {
     let said = notes(bytes);
     assert!(said.contains("it is of `perf lock record`"), "{said}");
     assert!(!notes(fixture(CPU)).contains("it is of"));
+}
+
+/// Check that user stacks that come later are said to be missing, and that what announces them is no frame.
+#[test]
+fn deferred_stacks() {
+    let trace = read(fixture("made/deferred.data")).expect("a trace");
+    let notes = trace.tables.header.notes.join("\n");
+    assert!(
+        notes.contains("100 samples have their user stacks in later records"),
+        "{notes}"
+    );
+    assert_eq!(
+        trace.tables.frames,
+        [Frame::KernelCode(Avma(0xffff_ffff_8100_1000))]
+    );
+}
+
+/// Check that a build-id that perf saved for a path is given to one of two files that have it.
+#[test]
+fn files_of_one_path() {
+    let trace = read(fixture("made/namespaces.data")).expect("a trace");
+    let build_ids = trace
+        .tables
+        .modules
+        .iter()
+        .map(|module| module.build_id.is_some());
+    assert_eq!(build_ids.collect::<Vec<_>>(), [true, false]);
+    let notes = trace.tables.header.notes.join("\n");
+    assert!(notes.contains("1 mappings are of other files"), "{notes}");
 }
 
 /// A machine that has the perf map of `jit.c`'s process, and nothing else.
