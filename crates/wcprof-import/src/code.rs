@@ -14,7 +14,7 @@ use wcprof_symbols::{
 use wcprof_types::{BuildId, Mapping, file_name, parse_maps};
 
 /// Path of the kernel's image that every process has mapped.
-pub(crate) const VDSO: &str = "[vdso]";
+pub const VDSO: &str = "[vdso]";
 const MAX_VDSO_BYTES: usize = 1 << 20;
 
 /// Opens files with code. Whether one has the build-id is for the caller to compare.
@@ -27,6 +27,9 @@ pub trait CodeFiles {
 
     /// The file at a module's path of which the recording has no build-id, if it is still the one that it saw.
     fn same_file(&mut self, path: &str, seen: SeenFile) -> Option<TargetFile>;
+
+    /// The vdso of the kernel that runs here, if a recording is of it: by the kernel's release and the host's name.
+    fn vdso_of(&mut self, kernel: &str, host: &str) -> Option<TargetFile>;
 
     /// A file in which a process said what code it made: its perf map or its jitdump. `None` when there is none.
     fn jit_file(&mut self, path: &str) -> Option<TargetFile>;
@@ -76,9 +79,23 @@ impl CodeFiles for NoCode {
         None
     }
 
+    fn vdso_of(&mut self, _: &str, _: &str) -> Option<TargetFile> {
+        None
+    }
+
     fn jit_file(&mut self, _: &str) -> Option<TargetFile> {
         None
     }
+}
+
+/// Whether a kernel's release and a host's name are those of the kernel that runs here. Its functions are where they were only until
+/// the next boot, which nobody can see in a recording.
+pub fn is_running_kernel(kernel: &str, host: &str) -> bool {
+    let here = |file: &str| {
+        let text = std::fs::read_to_string(format!("/proc/sys/kernel/{file}"));
+        text.unwrap_or_default().trim().to_owned()
+    };
+    here("osrelease") == kernel && here("hostname") == host
 }
 
 /// Files of this machine or below a root, and those of debuginfod servers that the options name.
@@ -160,6 +177,13 @@ impl CodeFiles for MachineCode<'_> {
         (is_it && is_old).then_some(file)
     }
 
+    fn vdso_of(&mut self, kernel: &str, host: &str) -> Option<TargetFile> {
+        match is_running_kernel(kernel, host) {
+            true => in_memory(&own_vdso()?).ok(),
+            false => None,
+        }
+    }
+
     fn jit_file(&mut self, path: &str) -> Option<TargetFile> {
         // The path is as hostile as the file that has it: no other file of this machine is given away by its name.
         match is_jitdump(path) || is_perf_map(path) {
@@ -170,7 +194,7 @@ impl CodeFiles for MachineCode<'_> {
 }
 
 /// The vdso of this kernel, which all its processes share.
-fn own_vdso() -> Option<Vec<u8>> {
+pub fn own_vdso() -> Option<Vec<u8>> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let maps = parse_maps(&maps).ok()?;
     let Mapping { start, end, .. } = maps.iter().find(|mapping| mapping.path == VDSO)?;

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
 use wcprof_host::clock::unix_ns;
-use wcprof_host::procfs::read_file;
-use wcprof_import::{Format, GuessedWaits, InputKind, Options};
+use wcprof_import::{Format, GuessedWaits, InputKind, Options, is_running_kernel};
 use wcprof_symbols::{Cancel, open_regular};
 use wcprof_trace::TraceSink;
 use wcprof_trace::model::{Frame, Tables};
@@ -139,11 +138,7 @@ fn name_kernel(tables: &mut Tables) -> Option<String> {
     if !tables.frames.iter().any(is_of_kernel) {
         return None;
     }
-    let here = |file: &str| {
-        let text = read_file(format!("/proc/sys/kernel/{file}"));
-        text.unwrap_or_default().trim().to_owned()
-    };
-    if here("osrelease") != tables.header.kernel || here("hostname") != tables.header.host {
+    if !is_running_kernel(&tables.header.kernel, &tables.header.host) {
         return Some(format!(
             "they were recorded on `{}` with kernel {}",
             wcprof_text::terminal_name(&tables.header.host),

@@ -2,13 +2,18 @@
 
 use std::fs::File;
 use std::io::{BufReader, Seek, SeekFrom};
+use std::path::Path;
 
 use anyhow::Context;
+use wcprof_host::open::OpenError;
 use wcprof_host::own_files::unnamed_file;
 use wcprof_import::{
-    ImportJob, ImportRefusal, InputKind, MachineCode, Options, RefusalKind, import_confined,
+    ImportJob, ImportRefusal, InputKind, MachineCode, Options, RefusalKind, VDSO, import_confined,
+    own_vdso,
 };
-use wcprof_symbols::{Root, SymbolOptions, SymbolReport};
+use wcprof_symbols::{
+    ModuleFile, ModuleFiles, ModuleIdentity, Root, SymbolOptions, SymbolReport, TargetFile,
+};
 use wcprof_trace::model::{Span, Tables};
 use wcprof_trace::{Ending, TraceError, TraceReader, TraceSink, TraceWriter};
 
@@ -68,7 +73,7 @@ impl Imported {
 
     /// Names what has no names yet, with the files that the import has had, and says what is missing.
     pub(crate) fn find_names(&mut self) {
-        let files = names::files_in(self.root.as_ref());
+        let files = &WithVdso(names::files_in(self.root.as_ref()));
         let (symbols, report): (_, SymbolReport) =
             names::symbolize(&self.tables, names::NONE, files, &self.symbols, None);
         names::print_problems(report.problems());
@@ -116,6 +121,22 @@ impl Imported {
         let mut file = &self.file;
         file.seek(SeekFrom::Start(0))?;
         std::io::copy(&mut file, &mut out).map(drop)
+    }
+}
+
+/// Files, and the vdso of the kernel that runs here: who names a module compares the build-id.
+struct WithVdso<'f>(&'f dyn ModuleFiles);
+
+impl ModuleFiles for WithVdso<'_> {
+    fn open(&self, module: &ModuleIdentity) -> Result<ModuleFile, OpenError> {
+        match own_vdso().filter(|_| module.path == VDSO) {
+            Some(image) => Ok(ModuleFile::Bytes(image)),
+            None => self.0.open(module),
+        }
+    }
+
+    fn open_path(&self, module: &ModuleIdentity, path: &Path) -> Result<TargetFile, OpenError> {
+        self.0.open_path(module, path)
     }
 }
 

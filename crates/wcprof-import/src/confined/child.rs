@@ -70,6 +70,11 @@ impl CodeFiles for SocketCode<'_> {
         file.ok()?.map(TargetFile::from)
     }
 
+    fn vdso_of(&mut self, kernel: &str, host: &str) -> Option<TargetFile> {
+        let file = self.ask(&ImportRequest::Vdso(kernel.to_owned(), host.to_owned()));
+        file.ok()?.map(TargetFile::from)
+    }
+
     fn jit_file(&mut self, path: &str) -> Option<TargetFile> {
         let file = self.ask(&ImportRequest::JitFile(path.to_owned()));
         file.ok()?.map(TargetFile::from)

@@ -36,6 +36,8 @@ pub(super) enum ImportRequest {
     Fetch(WireCode),
     /// The file at a path, if it is the one that was seen.
     SameFile(String, SeenFile),
+    /// The vdso of this kernel, if it is of this release and on this host.
+    Vdso(String, String),
     /// A perf map or jitdump, by its path.
     JitFile(String),
     /// It has written the trace, or why not. There is no answer.

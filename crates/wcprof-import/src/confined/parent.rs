@@ -117,6 +117,7 @@ fn serve(
                 code.fetch(&wanted.path, &build_id).and_then(if_elf)
             }
             ImportRequest::SameFile(path, seen) => code.same_file(&path, seen).and_then(if_elf),
+            ImportRequest::Vdso(kernel, host) => code.vdso_of(&kernel, &host),
             ImportRequest::JitFile(path) => code.jit_file(&path),
         };
         let file = found.as_ref().map(|file| file.as_fd());

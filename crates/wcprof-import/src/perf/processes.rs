@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use linux_perf_data::linux_perf_event_reader::{CpuMode, SampleRecord};
 use linux_perf_data::{DsoInfo, DsoKey};
+use wcprof_symbols::TargetFile;
 use wcprof_symbols::elf::ElfFile;
 use wcprof_trace::model::{Frame, FrameId, ProcessId, StackId};
 use wcprof_types::{Avma, BuildId, Pid, StackEnd};
@@ -42,6 +43,8 @@ pub(super) struct Processes<'c> {
     jit: JitFrames,
     /// Build-ids of files that have none in the recording.
     identified: HashMap<(Arc<str>, SeenFile), Option<BuildId>>,
+    /// The build-id of this kernel's vdso, once it was asked for.
+    vdso_id: Option<Option<BuildId>>,
     /// Which file was seen first at a path whose build-id perf saved.
     first_seen: HashMap<Arc<str>, SeenFile>,
     /// Mappings of other files at such a path.
@@ -84,6 +87,7 @@ impl<'c> Processes<'c> {
             n_maps: 0,
             jit: JitFrames::default(),
             identified: HashMap::new(),
+            vdso_id: None,
             first_seen: HashMap::new(),
             n_ambiguous: 0,
             copies: StackCopies::new(code),
@@ -126,6 +130,9 @@ impl<'c> Processes<'c> {
         if pid < 0 {
             return Ok(());
         }
+        if map.build_id.is_none() && &*map.path == VDSO {
+            map.build_id = self.vdso_id(builder);
+        }
         if map.build_id.is_none() && !is_anonymous(&map.path) {
             let seen = map.seen;
             let here = seen.and_then(|seen| self.identified(&map.path, seen));
@@ -146,11 +153,17 @@ impl<'c> Processes<'c> {
             Entry::Vacant(_) if n_known >= MAX_IDENTIFIED => None,
             Entry::Vacant(new) => {
                 let file = self.copies.code.same_file(path, seen);
-                let elf = file.and_then(|file| ElfFile::from_file(file).ok());
-                let build_id = elf.and_then(|elf| BuildId::new(&elf.build_id()?));
-                new.insert(build_id).clone()
+                new.insert(file.and_then(build_id_of)).clone()
             }
         }
+    }
+
+    /// The build-id of this kernel's vdso, if the recording is of this kernel: perf does not save that of its own by default.
+    fn vdso_id(&mut self, builder: &Builder) -> Option<BuildId> {
+        let header = &builder.trace.tables.header;
+        let code = &mut *self.copies.code;
+        let ask = || build_id_of(code.vdso_of(&header.kernel, &header.host)?);
+        self.vdso_id.get_or_insert_with(ask).clone()
     }
 
     /// The build-id that perf saved for a path. It saves one, whatever files of several mount namespaces have it.
@@ -245,6 +258,10 @@ impl<'c> Processes<'c> {
         }
         builder.stack(root_first, end)
     }
+}
+
+fn build_id_of(file: TargetFile) -> Option<BuildId> {
+    BuildId::new(&ElfFile::from_file(file).ok()?.build_id()?)
 }
 
 /// A process, which is added if it is new.

@@ -112,6 +112,10 @@ impl CodeFiles for PerfMap {
         None
     }
 
+    fn vdso_of(&mut self, _: &str, _: &str) -> Option<TargetFile> {
+        None
+    }
+
     fn jit_file(&mut self, path: &str) -> Option<TargetFile> {
         self.asked.push(path.to_owned());
         in_memory(b"7f3ba20cd000 7 spin(int)\n").ok()
