@@ -89,10 +89,12 @@ impl Stuck {
 }
 
 impl Stuck {
-    /// Whether who holds the lock of files of `/proc` (a process that is about to run another program) may wait for a CPU.
+    /// Whether who holds the lock that is waited for (a process that is about to run another program holds that of its files in
+    /// `/proc`) may wait for a CPU. Memory has no such holder.
     fn is_starved(self) -> bool {
+        let is_lock = |at: Avma| matches!(at.0, MAPPINGS | STATE | TICK);
         self.read
-            .is_some_and(|(pid, _, at)| at.0 == STATE && has_runnable_thread(pid))
+            .is_some_and(|(pid, _, at)| is_lock(at) && has_runnable_thread(pid))
     }
 }
 
@@ -433,6 +435,20 @@ mod tests {
         assert_eq!(read(), Err(Errno::EAGAIN));
         pulse.begin();
         assert_eq!(read(), Ok(8));
+    }
+
+    /// Check that a process that runs may let go of a lock as soon as it gets a CPU, and that memory has no lock.
+    #[test]
+    fn starved() {
+        let own = Pid(std::process::id().cast_signed());
+        let stuck = |at| Stuck {
+            read: Some((own, Tid(0), Avma(at))),
+        };
+        for at in [MAPPINGS, STATE, TICK] {
+            assert!(stuck(at).is_starved());
+        }
+        assert!(!stuck(0x1000).is_starved());
+        assert!(!Stuck { read: None }.is_starved());
     }
 
     /// Check that only looks in a row that find the same count.
