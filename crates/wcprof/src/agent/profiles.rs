@@ -34,6 +34,9 @@ use crate::live_names::LiveNames;
 /// Of the CPU limit, which names are not under, for names in the long run: one part of so many.
 const NAMES_SHARE: u32 = 4;
 
+/// Of an interval, for which its profile may wait for names: one part of so many. The next one waits as long.
+const NAMES_PATIENCE: u32 = 4;
+
 /// The longest pause between two look-ups of names, in times of what one takes.
 fn longest_pause(max_cpu_percent: u32) -> u32 {
     NAMES_SHARE * 100 / max_cpu_percent.max(1)
@@ -66,7 +69,7 @@ impl<'a> Profiles<'a> {
             symbols,
             destination,
             figures,
-            names: LiveNames::new(plan.args.interval)
+            names: LiveNames::new(plan.args.interval / NAMES_PATIENCE)
                 .with_detail(Detail::Frames)
                 .with_longest_pause(longest_pause(plan.args.sampling.max_cpu)),
             ceph: Looked::default(),
@@ -130,7 +133,7 @@ impl<'a> Profiles<'a> {
             .names
             .profile(kept, &cut, to, symbols, &self.plan.rules)?;
         if self.names.is_late() {
-            let text = "the look-up of names takes longer than an interval: what is new to it has addresses in place of names until then";
+            let text = "the look-up of names takes long: what is new to it has addresses in place of names until it is over";
             log::sparingly(&mut self.late, Level::Warning, text);
         }
         // The clock of the day may have been set since the recording began.
