@@ -357,32 +357,30 @@ fn code_from_a_server() {
     assert!(with.contains("start_thread;circle;take_next;"), "{with}");
 }
 
+/// How many threads each deadlock of a report has, the shortest first.
+fn circles(report: &Value) -> Vec<usize> {
+    let all = report["deadlocks"].as_array().expect("a list");
+    let lengths = all
+        .iter()
+        .map(|circle| circle["threads"].as_array().expect("its threads").len());
+    let mut lengths: Vec<_> = lengths.collect();
+    lengths.sort_unstable();
+    lengths
+}
+
 /// A circle of a live process is found by each engine, threads that take locks in one order are none.
 pub(crate) fn live(engine: Engine) {
     let target = RemoteProcess::start(&fixture("deadlock.c", Variant::NoFramePointers));
     let recording = Attach::new(engine, target.pid()).seconds(4.0).run();
     let report = recording.report(&["--locks", "--json"]);
     let report: Value = serde_json::from_str(&report).expect("JSON");
-    let lengths: Vec<usize> = report["deadlocks"]
-        .as_array()
-        .expect("a list")
-        .iter()
-        .filter_map(|d| d["threads"].as_array().map(Vec::len))
-        .collect();
-    assert!(
-        lengths.contains(&3) && lengths.contains(&1) && lengths.len() == 2,
-        "{report:#}"
-    );
+    assert_eq!(circles(&report), [1, 3], "{report:#}");
     let program = fixture("deadlock.c", Variant::NoFramePointers);
     let ordered = RemoteProcess::start_command(Command::new(program).arg("ordered"));
     let recording = Attach::new(engine, ordered.pid()).seconds(6.0).run();
     let report = recording.report(&["--locks", "--json"]);
     let report: Value = serde_json::from_str(&report).expect("JSON");
-    assert_eq!(
-        report["deadlocks"].as_array().map(Vec::len),
-        Some(0),
-        "{report:#}"
-    );
+    assert_eq!(circles(&report), [0; 0], "{report:#}");
 }
 
 /// One look at a live process: threads are counted by pool, each with where it waits; holders and circles are those of the program, and
@@ -411,16 +409,7 @@ pub(crate) fn snapshot(engine: Engine) {
     let trace = look(target.pid(), "circles.wct");
     let tid = |name: &str| target.keys[name];
     let locks = json(&trace, &["--locks", "--json"]);
-    let circles: Vec<usize> = locks["deadlocks"]
-        .as_array()
-        .expect("a list")
-        .iter()
-        .filter_map(|circle| circle["threads"].as_array().map(Vec::len))
-        .collect();
-    assert!(
-        circles.len() == 2 && circles.contains(&3) && circles.contains(&1),
-        "{locks:#}"
-    );
+    assert_eq!(circles(&locks), [1, 3], "{locks:#}");
     let of_reader = locks["sites"]
         .as_array()
         .expect("a list")
@@ -442,11 +431,7 @@ pub(crate) fn snapshot(engine: Engine) {
     let ordered = RemoteProcess::start_command(Command::new(program).arg("ordered"));
     let trace = look(ordered.pid(), "ordered.wct");
     let locks = json(&trace, &["--locks", "--json"]);
-    assert_eq!(
-        locks["deadlocks"].as_array().map(Vec::len),
-        Some(0),
-        "{locks:#}"
-    );
+    assert_eq!(circles(&locks), [0; 0], "{locks:#}");
     let report = json(&trace, &["--json", "--idle", "show"]);
     assert_eq!(
         report["headline"]["n_snapshots"].as_u64(),

@@ -1,5 +1,6 @@
 //! A module of a recording to the file with its code: where an import asks for it.
 
+use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
@@ -8,31 +9,38 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use nix::sys::stat::{major, minor};
 use serde::{Deserialize, Serialize};
 use wcprof_symbols::{
-    ModuleFile, ModuleFiles, ModuleIdentity, Problem, SymbolOptions, TargetFile, code_from_server,
-    in_memory,
+    ModuleFile, ModuleFiles, ModuleIdentity, OpenError, Problem, SymbolOptions, TargetFile,
+    code_from_server, in_memory,
 };
-use wcprof_types::{BuildId, Mapping, file_name, parse_maps};
+use wcprof_types::jit_files::{is_jitdump, is_perf_map};
+use wcprof_types::{BuildId, Mapping, VDSO, file_name, parse_maps};
 
-/// Path of the kernel's image that every process has mapped.
-pub const VDSO: &str = "[vdso]";
 const MAX_VDSO_BYTES: usize = 1 << 20;
 
-/// Opens files with code. Whether one has the build-id is for the caller to compare.
+/// Opens files that an import asks for.
 pub trait CodeFiles {
-    /// The file at a module's path; of `[vdso]`, that of the running kernel. `None` when there is none.
-    fn open(&mut self, path: &str, build_id: &BuildId) -> Option<TargetFile>;
+    /// Whether a file with code has the build-id is for the caller to compare. `None` when there is none.
+    fn open(&mut self, wanted: &WantedFile) -> Option<TargetFile>;
+}
 
-    /// The file with this build-id from elsewhere, asked for when [`open`](Self::open) has not given it. `None` when there is none.
-    fn fetch(&mut self, path: &str, build_id: &BuildId) -> Option<TargetFile>;
-
-    /// The file at a module's path of which the recording has no build-id, if it is still the one that it saw.
-    fn same_file(&mut self, path: &str, seen: SeenFile) -> Option<TargetFile>;
-
-    /// The vdso of the kernel that runs here, if a recording is of it: by the kernel's release and the host's name.
-    fn vdso_of(&mut self, kernel: &str, host: &str) -> Option<TargetFile>;
-
-    /// A file in which a process said what code it made: its perf map or its jitdump. `None` when there is none.
-    fn jit_file(&mut self, path: &str) -> Option<TargetFile>;
+/// A file that an import asks for.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum WantedFile {
+    /// That at a module's path, which may have the build-id; of `[vdso]`, that of the running kernel.
+    AtPath(String, BuildId),
+    /// That of a module with this build-id from elsewhere, when there is none at its path.
+    Fetched(String, BuildId),
+    /// That at the path of a module whose build-id the recording lacks, if it is still the file that was seen.
+    Seen(String, SeenFile),
+    /// The vdso of the kernel that runs here, if a recording is of it.
+    Vdso {
+        /// The kernel's release in the recording.
+        kernel: String,
+        /// The host's name there.
+        host: String,
+    },
+    /// That in which a process said what code it made: its perf map or its jitdump.
+    Jit(String),
 }
 
 /// Which file a recording saw at a path (`stat(2)`).
@@ -44,46 +52,12 @@ pub struct SeenFile {
     pub inode: u64,
 }
 
-/// Whether a path is that of a jitdump, `jit-PID.dump` in any folder.
-pub(crate) fn is_jitdump(path: &str) -> bool {
-    path.starts_with('/') && has_number(file_name(path), "jit-", ".dump")
-}
-
-/// Whether a path is that of a perf map, `/tmp/perf-PID.map`.
-fn is_perf_map(path: &str) -> bool {
-    has_number(path, "/tmp/perf-", ".map")
-}
-
-/// Whether there is a number between two parts of a name, and nothing else.
-fn has_number(name: &str, begin: &str, end: &str) -> bool {
-    let number = name
-        .strip_prefix(begin)
-        .and_then(|name| name.strip_suffix(end));
-    number.is_some_and(|number| number.parse::<u32>().is_ok())
-}
-
 /// No files.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct NoCode;
 
 impl CodeFiles for NoCode {
-    fn open(&mut self, _: &str, _: &BuildId) -> Option<TargetFile> {
-        None
-    }
-
-    fn fetch(&mut self, _: &str, _: &BuildId) -> Option<TargetFile> {
-        None
-    }
-
-    fn same_file(&mut self, _: &str, _: SeenFile) -> Option<TargetFile> {
-        None
-    }
-
-    fn vdso_of(&mut self, _: &str, _: &str) -> Option<TargetFile> {
-        None
-    }
-
-    fn jit_file(&mut self, _: &str) -> Option<TargetFile> {
+    fn open(&mut self, _: &WantedFile) -> Option<TargetFile> {
         None
     }
 }
@@ -108,8 +82,8 @@ pub struct MachineCode<'m> {
     pub problems: Vec<Problem>,
 }
 
-impl std::fmt::Debug for MachineCode<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for MachineCode<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MachineCode")
             .field("problems", &self.problems)
             .finish_non_exhaustive()
@@ -130,39 +104,13 @@ impl<'m> MachineCode<'m> {
 
 impl MachineCode<'_> {
     fn at_path(&self, path: &str) -> Option<TargetFile> {
-        let module = ModuleIdentity {
-            path: path.to_owned(),
-            build_id: None,
-            pid: None,
-            start: None,
-        };
-        self.files.open_path(&module, Path::new(path)).ok()
-    }
-}
-
-impl CodeFiles for MachineCode<'_> {
-    fn open(&mut self, path: &str, build_id: &BuildId) -> Option<TargetFile> {
-        if path == VDSO {
-            return in_memory(&own_vdso()?).ok();
-        }
-        let identity = ModuleIdentity {
-            path: path.to_owned(),
-            build_id: Some(build_id.clone()),
-            pid: None,
-            start: None,
-        };
-        match self.files.open(&identity).ok()? {
-            ModuleFile::File(file) => Some(file),
-            ModuleFile::Bytes(bytes) => in_memory(&bytes).ok(),
-        }
+        self.files
+            .open_path(&identity(path, None), Path::new(path))
+            .ok()
     }
 
-    fn fetch(&mut self, path: &str, build_id: &BuildId) -> Option<TargetFile> {
-        let module = (file_name(path), build_id);
-        code_from_server(module, self.options, &mut self.problems)
-    }
-
-    fn same_file(&mut self, path: &str, seen: SeenFile) -> Option<TargetFile> {
+    /// The file at a path, if it is that which was seen, and was not changed since.
+    fn seen(&self, path: &str, seen: SeenFile) -> Option<TargetFile> {
         let file = self.at_path(path)?;
         let now = file.metadata().ok()?;
         let device = (major(now.dev()), minor(now.dev()));
@@ -176,25 +124,72 @@ impl CodeFiles for MachineCode<'_> {
         let is_old = UNIX_EPOCH + since_1970 <= self.written?;
         (is_it && is_old).then_some(file)
     }
+}
 
-    fn vdso_of(&mut self, kernel: &str, host: &str) -> Option<TargetFile> {
-        match is_running_kernel(kernel, host) {
-            true => in_memory(&own_vdso()?).ok(),
-            false => None,
-        }
+fn identity(path: &str, build_id: Option<&BuildId>) -> ModuleIdentity {
+    ModuleIdentity {
+        path: path.to_owned(),
+        build_id: build_id.cloned(),
+        pid: None,
+        start: None,
     }
+}
 
-    fn jit_file(&mut self, path: &str) -> Option<TargetFile> {
-        // The path is as hostile as the file that has it: no other file of this machine is given away by its name.
-        match is_jitdump(path) || is_perf_map(path) {
-            true => self.at_path(path),
-            false => None,
+impl CodeFiles for MachineCode<'_> {
+    fn open(&mut self, wanted: &WantedFile) -> Option<TargetFile> {
+        match wanted {
+            WantedFile::AtPath(path, build_id) => {
+                match self.files.open(&identity(path, Some(build_id))).ok()? {
+                    ModuleFile::File(file) => Some(file),
+                    ModuleFile::Bytes(bytes) => in_memory(&bytes).ok(),
+                }
+            }
+            WantedFile::Fetched(path, build_id) => {
+                let module = (file_name(path), build_id);
+                code_from_server(module, self.options, &mut self.problems)
+            }
+            WantedFile::Seen(path, seen) => self.seen(path, *seen),
+            WantedFile::Vdso { kernel, host } if is_running_kernel(kernel, host) => {
+                in_memory(&own_vdso()?).ok()
+            }
+            // The path is as hostile as the file that has it: no other file of this machine is given away by its name.
+            WantedFile::Jit(path) if may_be_jit(path) => self.at_path(path),
+            WantedFile::Vdso { .. } | WantedFile::Jit(_) => None,
         }
     }
 }
 
+fn may_be_jit(path: &str) -> bool {
+    is_perf_map(path) || path.starts_with('/') && is_jitdump(path)
+}
+
+/// Files, and the vdso of the kernel that runs here.
+#[derive(Copy, Clone)]
+pub struct WithVdso<'f>(pub &'f dyn ModuleFiles);
+
+impl fmt::Debug for WithVdso<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WithVdso").finish_non_exhaustive()
+    }
+}
+
+impl ModuleFiles for WithVdso<'_> {
+    fn open(&self, module: &ModuleIdentity) -> Result<ModuleFile, OpenError> {
+        match module.path == VDSO {
+            true => {
+                own_vdso().map_or_else(|| self.0.open(module), |vdso| Ok(ModuleFile::Bytes(vdso)))
+            }
+            false => self.0.open(module),
+        }
+    }
+
+    fn open_path(&self, module: &ModuleIdentity, path: &Path) -> Result<TargetFile, OpenError> {
+        self.0.open_path(module, path)
+    }
+}
+
 /// The vdso of this kernel, which all its processes share.
-pub fn own_vdso() -> Option<Vec<u8>> {
+fn own_vdso() -> Option<Vec<u8>> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let maps = parse_maps(&maps).ok()?;
     let Mapping { start, end, .. } = maps.iter().find(|mapping| mapping.path == VDSO)?;
@@ -212,17 +207,11 @@ mod tests {
     /// Check which paths of a hostile file are opened as those of a JIT compiler.
     #[test]
     fn jit_paths() {
-        let opened = |path: &str| is_jitdump(path) || is_perf_map(path);
-        assert!(opened("/tmp/perf-4711.map") && opened("/home/u/.debug/jit/x/jit-1.dump"));
-        for path in [
-            "/tmp/perf-.map",
-            "/tmp/perf-1/../../etc/x.map",
-            "/etc/perf-1.map",
-            "/etc/shadow",
-            "jit-1.dump",
-            "/tmp/jit-1.dump/x",
-        ] {
-            assert!(!opened(path), "{path}");
+        for path in ["/tmp/perf-4711.map", "/home/u/.debug/jit/x/jit-1.dump"] {
+            assert!(may_be_jit(path), "{path}");
+        }
+        for path in ["/etc/perf-1.map", "/etc/shadow", "jit-1.dump"] {
+            assert!(!may_be_jit(path), "{path}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Folded stacks: `root;...;leaf WEIGHT`, a stack a line.
 //!
 //! When the first frame of every line is `name/TID` (what `wcprof report --format folded` writes), it is the
-//! thread; else all is one thread. States stay unknown, and time has no order. FoldedLines that begin with `#` are comments. A file with two weights a
+//! thread; else all is one thread. States stay unknown, and time has no order. Lines that begin with `#` are comments. A file with two weights a
 //! line is a differential: one column of it is imported.
 
 use std::collections::HashMap;
@@ -146,7 +146,7 @@ struct Survey {
     n_weighted: u64,
     /// Of these, lines with one weight.
     n_single: u64,
-    /// FoldedLines with time, and those of them whose first frame is no thread.
+    /// Lines with time, and those of them whose first frame is no thread.
     n_timed: u64,
     n_without_thread: u64,
     escapes: Escapes,

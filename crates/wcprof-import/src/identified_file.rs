@@ -9,7 +9,7 @@ use wcprof_symbols::elf::Source;
 use wcprof_types::{Avma, BuildId, FileOffset, LoadBias};
 use wcprof_unwind::ModuleCode;
 
-use crate::code::CodeFiles;
+use crate::code::{CodeFiles, WantedFile};
 
 /// Call frame information of a file, and the file.
 #[derive(Debug)]
@@ -27,8 +27,11 @@ impl IdentifiedFile {
         room: usize,
     ) -> Option<Self> {
         let read = |file| Self::read(file, build_id, room);
-        let at_path = code.open(path, build_id).and_then(read);
-        at_path.or_else(|| code.fetch(path, build_id).and_then(read))
+        let wanted = [WantedFile::AtPath, WantedFile::Fetched];
+        wanted.into_iter().find_map(|of| {
+            let file = code.open(&of(path.to_owned(), build_id.clone()))?;
+            read(file)
+        })
     }
 
     /// Of an open file that has this build-id. `room`: as of [`ModuleCode::read`].

@@ -21,12 +21,7 @@ pub fn import<R: Read + Seek, W: Write>(
     code: &mut dyn CodeFiles,
     out: W,
 ) -> Result<()> {
-    let mut head = Vec::new();
-    (&mut source)
-        .take(limits::HEAD_BYTES as u64)
-        .read_to_end(&mut head)
-        .map_err(ImportError::Read)?;
-    let found = detect(&head);
+    let found = detect(&head_of(&mut source, limits::HEAD_BYTES)?);
     let format = match (options.format, found) {
         (None, found) => found?,
         (Some(wanted), Ok(found)) if wanted != found => {
@@ -64,11 +59,8 @@ pub fn import_core<R: Read + Seek + Clone, W: Write>(
     code: &mut dyn CodeFiles,
     out: W,
 ) -> Result<()> {
-    let mut head = Vec::new();
     source.seek(SeekFrom::Start(0)).map_err(ImportError::Read)?;
-    let mut bytes = (&mut source).take(CORE_HEAD as u64);
-    bytes.read_to_end(&mut head).map_err(ImportError::Read)?;
-    let packing = core::Packing::of(&head);
+    let packing = core::Packing::of(&head_of(&mut source, CORE_HEAD)?);
     let open = move || {
         let mut source = source.clone();
         source.seek(SeekFrom::Start(0)).map_err(ImportError::Read)?;
@@ -87,6 +79,14 @@ pub const CORE_HEAD: usize = core::HEAD;
 /// Whether a file that begins so is a core file, or one that is packed as core files are.
 pub fn may_be_core(head: &[u8]) -> bool {
     core::is_core(head) || core::Packing::of(head).is_some()
+}
+
+/// The next bytes, fewer at the end.
+fn head_of(source: &mut impl Read, n_bytes: usize) -> Result<Vec<u8>> {
+    let mut head = Vec::new();
+    let mut bytes = source.take(n_bytes as u64);
+    bytes.read_to_end(&mut head).map_err(ImportError::Read)?;
+    Ok(head)
 }
 
 fn write_trace<W: Write>(Trace { tables, spans }: Trace, out: W) -> Result<()> {

@@ -29,7 +29,7 @@ mod text;
 mod waits;
 mod write;
 
-pub use code::{CodeFiles, MachineCode, NoCode, SeenFile, VDSO, is_running_kernel, own_vdso};
+pub use code::{CodeFiles, MachineCode, NoCode, SeenFile, WantedFile, WithVdso, is_running_kernel};
 pub use confined::{
     ImportJob, ImportRefusal, InputKind, RefusalKind, import_confined, run_confined_import,
 };

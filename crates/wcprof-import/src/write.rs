@@ -23,13 +23,7 @@ pub(crate) fn write<W: Write>(
             writer.span(&span)?;
         }
         writer.finish(&tables.stats)?;
-        if let Some(symbols) = &tables.names.symbols {
-            writer.write_symbols(symbols)?;
-        }
-        if !tables.names.local.names.frames.is_empty() {
-            writer.write_local_names(&tables.names.local)?;
-        }
-        Ok(())
+        writer.write_names(&tables.names)
     };
     write().map_err(ImportError::Write)
 }

@@ -10,6 +10,7 @@ use wcprof_host::Target;
 use wcprof_host::open::{HeldFile, LiveFiles, OpenError, TargetFile};
 use wcprof_host::procfs::read_status;
 use wcprof_trace::model::{Module, ProcessId};
+use wcprof_types::jit_files::perf_map;
 use wcprof_types::{Avma, BuildId, Mapping, Pid};
 
 /// Jitdumps of one process; runtimes write one. The names of each may take memory.
@@ -100,10 +101,7 @@ impl TargetFiles {
     /// Its perf maps: `/tmp/perf-PID.map` in its mount namespace, if they belong to it or to root. A
     /// file that is not there is left out.
     pub fn perf_maps(&self) -> Vec<Result<TargetFile, OpenError>> {
-        let open = |pid: &i32| {
-            let path = format!("/tmp/perf-{pid}.map");
-            self.files.open_owned(Path::new(&path), self.uid)
-        };
+        let open = |pid: &i32| self.files.open_owned(Path::new(&perf_map(*pid)), self.uid);
         let is_there = |opened: &Result<TargetFile, OpenError>| match opened {
             Err(error) => !error.is_not_found(),
             Ok(_) => true,

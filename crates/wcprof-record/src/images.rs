@@ -4,10 +4,9 @@ use std::cmp::Reverse;
 use std::ops::Range;
 
 use wcprof_capture::MAX_MODULES;
-use wcprof_types::{Avma, FileOffset, Mapping, file_name, undeleted};
+use wcprof_types::{Avma, FileOffset, Mapping, VDSO, jit_files, undeleted};
 use wcprof_unwind::ModuleCode;
 
-pub(crate) const VDSO: &str = "[vdso]";
 /// The kernel's page of breakpoints: return addresses that a uretprobe has put on a stack are in it.
 pub(crate) const RETURN_PROBES: &str = "[uprobes]";
 
@@ -177,13 +176,8 @@ pub(crate) fn keep_largest(images: &mut Vec<Image>) {
 /// Whether a mapping is the mark that a runtime makes of its jitdump: executable, so that perf notices
 /// it, but no code.
 pub(crate) fn is_jitdump(mapping: &Mapping) -> bool {
-    let name = file_name(undeleted(&mapping.path));
-    let pid = name
-        .strip_prefix("jit-")
-        .and_then(|n| n.strip_suffix(".dump"));
-    mapping.executable
-        && mapping.inode != 0
-        && pid.is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|b| b.is_ascii_digit()))
+    let is_named = jit_files::is_jitdump(undeleted(&mapping.path));
+    mapping.executable && mapping.inode != 0 && is_named
 }
 
 #[cfg(test)]

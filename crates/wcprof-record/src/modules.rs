@@ -10,13 +10,13 @@ use wcprof_host::Target;
 use wcprof_host::clock::monotonic_ns;
 use wcprof_host::open::{LiveFiles, NoFile, OpenError, TargetFile};
 use wcprof_trace::model::{Module, ModuleId, ProcessId};
-use wcprof_types::{Avma, BuildId, FileOffset, LoadBias, Mapping, StackEnd, Svma, undeleted};
+use wcprof_types::{Avma, BuildId, FileOffset, LoadBias, Mapping, StackEnd, Svma, VDSO, undeleted};
 use wcprof_unwind::{CodeError, ModuleCode, ModuleKey, Unwinder};
 
 use crate::debug_frames;
 use crate::files::{Handle, NewModule, TargetFiles};
 use crate::images::{
-    Image, RETURN_PROBES, Text, VDSO, images, is_jitdump, keep_largest, moved_code_offset,
+    Image, RETURN_PROBES, Text, images, is_jitdump, keep_largest, moved_code_offset,
 };
 use crate::registered::RegisteredCode;
 use crate::shared::{Place, SharedFiles};

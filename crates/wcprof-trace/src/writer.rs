@@ -23,7 +23,7 @@ use crate::format::{FileHeader, counters, facts, locks, put_section, section};
 use crate::limits;
 use crate::model::{
     AccountsReading, CounterId, CounterReading, Frame, FrameId, Header, LocalNames, LockLook,
-    Module, ModuleId, NodeId, Process, ProcessEnd, ProcessId, Source, Span, Stack, StackId,
+    Module, ModuleId, Names, NodeId, Process, ProcessEnd, ProcessId, Source, Span, Stack, StackId,
     StackNode, Stats, SymbolTable, Thread, ThreadId, WaitId,
 };
 use crate::names::{pack_local_names, pack_symbols};
@@ -180,6 +180,17 @@ impl<W: Write> TraceWriter<W> {
         self.flush()?;
         let packed = pack_local_names(names, &self.sizes, &mut self.output);
         self.send_names(packed)
+    }
+
+    /// Writes those names that there are; once, also after [`finish`](TraceSink::finish).
+    pub fn write_names(&mut self, names: &Names) -> Result<(), TraceError> {
+        if let Some(symbols) = &names.symbols {
+            self.write_symbols(symbols)?;
+        }
+        match names.local.names.frames.is_empty() {
+            true => Ok(()),
+            false => self.write_local_names(&names.local),
+        }
     }
 
     fn send_names(&mut self, packed: Result<(), TraceError>) -> Result<(), TraceError> {

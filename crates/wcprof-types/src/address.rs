@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 macro_rules! address {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -72,8 +74,23 @@ impl FrameAddress<Avma> {
 }
 
 /// The GNU build-id note of an ELF file (`NT_GNU_BUILD_ID`), 1 to 64 bytes; prints as hex.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "Vec<u8>", into = "Vec<u8>")]
 pub struct BuildId(Vec<u8>);
+
+impl TryFrom<Vec<u8>> for BuildId {
+    type Error = &'static str;
+
+    fn try_from(bytes: Vec<u8>) -> Result<Self, Self::Error> {
+        Self::new(&bytes).ok_or("no build-id")
+    }
+}
+
+impl From<BuildId> for Vec<u8> {
+    fn from(build_id: BuildId) -> Self {
+        build_id.0
+    }
+}
 
 impl BuildId {
     /// `None` when `bytes` is empty or longer than 64 bytes.

@@ -13,6 +13,7 @@ mod command_line;
 mod container;
 mod counters;
 mod cpu_list;
+pub mod jit_files;
 pub mod lock;
 mod mapping;
 mod redact;
@@ -28,7 +29,7 @@ pub use command_line::{
 pub use container::{Container, ceph_fsid};
 pub use counters::{CounterName, CounterValue};
 pub use cpu_list::{cpu_list, parse_cpus};
-pub use mapping::{Mapping, MapsError, file_name, parse_maps, parse_maps_line, undeleted};
+pub use mapping::{Mapping, MapsError, VDSO, file_name, parse_maps, parse_maps_line, undeleted};
 pub use redact::{REDACTED, anonymous_args, keeps_ceph_option, redact_args, redact_variable};
 pub use sample::{FdKind, FdTarget, RED_ZONE, ScratchRegs, StopCause, UserRegs, Wait};
 pub use state::{Sched, StackEnd, ThreadState};

@@ -4,6 +4,9 @@ use thiserror::Error;
 
 use crate::{Avma, FileOffset};
 
+/// Path of the kernel's image that every process has mapped.
+pub const VDSO: &str = "[vdso]";
+
 /// One line of `/proc/PID/maps`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mapping {

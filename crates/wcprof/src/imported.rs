@@ -2,18 +2,14 @@
 
 use std::fs::File;
 use std::io::{BufReader, Seek, SeekFrom};
-use std::path::Path;
 
 use anyhow::Context;
-use wcprof_host::open::OpenError;
 use wcprof_host::own_files::unnamed_file;
 use wcprof_import::{
-    ImportJob, ImportRefusal, InputKind, MachineCode, Options, RefusalKind, VDSO, import_confined,
-    own_vdso,
+    ImportJob, ImportRefusal, InputKind, MachineCode, Options, RefusalKind, WithVdso,
+    import_confined,
 };
-use wcprof_symbols::{
-    ModuleFile, ModuleFiles, ModuleIdentity, Root, SymbolOptions, SymbolReport, TargetFile,
-};
+use wcprof_symbols::{Root, SymbolOptions, SymbolReport};
 use wcprof_trace::model::{Span, Tables};
 use wcprof_trace::{Ending, TraceError, TraceReader, TraceSink, TraceWriter};
 
@@ -51,7 +47,8 @@ impl Imported {
             output: &file,
             options,
         };
-        let mut code = MachineCode::new(names::files_in(root.as_ref()), &symbols);
+        let files = WithVdso(names::files_in(root.as_ref()));
+        let mut code = MachineCode::new(&files, &symbols);
         code.written = input.metadata().and_then(|about| about.modified()).ok();
         let start = |socket| confined::start(socket, &symbols, ConfinedWork::Import);
         let imported = import_confined(job, &mut code, &start);
@@ -104,13 +101,7 @@ impl Imported {
         })?;
         written?;
         writer.finish(&tables.stats)?;
-        if let Some(symbols) = &tables.names.symbols {
-            writer.write_symbols(symbols)?;
-        }
-        if !tables.names.local.names.frames.is_empty() {
-            writer.write_local_names(&tables.names.local)?;
-        }
-        Ok(())
+        writer.write_names(&tables.names)
     }
 
     /// Writes the trace as it was imported.
@@ -121,22 +112,6 @@ impl Imported {
         let mut file = &self.file;
         file.seek(SeekFrom::Start(0))?;
         std::io::copy(&mut file, &mut out).map(drop)
-    }
-}
-
-/// Files, and the vdso of the kernel that runs here: who names a module compares the build-id.
-struct WithVdso<'f>(&'f dyn ModuleFiles);
-
-impl ModuleFiles for WithVdso<'_> {
-    fn open(&self, module: &ModuleIdentity) -> Result<ModuleFile, OpenError> {
-        match own_vdso().filter(|_| module.path == VDSO) {
-            Some(image) => Ok(ModuleFile::Bytes(image)),
-            None => self.0.open(module),
-        }
-    }
-
-    fn open_path(&self, module: &ModuleIdentity, path: &Path) -> Result<TargetFile, OpenError> {
-        self.0.open_path(module, path)
     }
 }
 

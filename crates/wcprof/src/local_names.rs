@@ -20,10 +20,8 @@ use wcprof_trace::model::{
     Tables,
 };
 use wcprof_trace::ring::Cut;
-use wcprof_types::{Avma, TimeNs};
+use wcprof_types::{Avma, TimeNs, VDSO};
 
-/// The module of the vdso.
-const VDSO: &str = "[vdso]";
 const KALLSYMS: &str = "/proc/kallsyms";
 const BUFFER: usize = 1 << 16;
 /// A jitdump may have times of another clock; times this long after the end show it, ns.

@@ -6,10 +6,9 @@ use std::os::unix::net::UnixStream;
 
 use wcprof_symbols::wire::{expect, send};
 use wcprof_symbols::{Confinement, OnFile, TargetFile, tell_size};
-use wcprof_types::BuildId;
 
-use super::messages::{ImportRequest, ImportStart, InputKind, WireCode};
-use crate::code::{CodeFiles, SeenFile};
+use super::messages::{ImportRequest, ImportStart, InputKind};
+use crate::code::{CodeFiles, WantedFile};
 use crate::import::{import, import_core};
 
 /// Does what is asked for on `socket`, and returns when it is done. `on_file` is told the size of each file, bytes, before it is
@@ -42,8 +41,8 @@ struct SocketCode<'s> {
 }
 
 impl SocketCode<'_> {
-    fn ask(&self, request: &ImportRequest) -> io::Result<Option<File>> {
-        send(self.socket, request, None)?;
+    fn ask(&self, wanted: &WantedFile) -> io::Result<Option<File>> {
+        send(self.socket, &ImportRequest::File(wanted.clone()), None)?;
         let (is_there, file) = expect::<bool>(self.socket, 100)?;
         let file = file.filter(|_| is_there);
         if let Some(file) = &file {
@@ -54,29 +53,8 @@ impl SocketCode<'_> {
 }
 
 impl CodeFiles for SocketCode<'_> {
-    fn open(&mut self, path: &str, build_id: &BuildId) -> Option<TargetFile> {
-        let file = self.ask(&ImportRequest::Open(WireCode::new(path, build_id)));
+    fn open(&mut self, wanted: &WantedFile) -> Option<TargetFile> {
         // Without a parent this process ends.
-        file.ok()?.map(TargetFile::from)
-    }
-
-    fn fetch(&mut self, path: &str, build_id: &BuildId) -> Option<TargetFile> {
-        let file = self.ask(&ImportRequest::Fetch(WireCode::new(path, build_id)));
-        file.ok()?.map(TargetFile::from)
-    }
-
-    fn same_file(&mut self, path: &str, seen: SeenFile) -> Option<TargetFile> {
-        let file = self.ask(&ImportRequest::SameFile(path.to_owned(), seen));
-        file.ok()?.map(TargetFile::from)
-    }
-
-    fn vdso_of(&mut self, kernel: &str, host: &str) -> Option<TargetFile> {
-        let file = self.ask(&ImportRequest::Vdso(kernel.to_owned(), host.to_owned()));
-        file.ok()?.map(TargetFile::from)
-    }
-
-    fn jit_file(&mut self, path: &str) -> Option<TargetFile> {
-        let file = self.ask(&ImportRequest::JitFile(path.to_owned()));
-        file.ok()?.map(TargetFile::from)
+        self.ask(wanted).ok()?.map(TargetFile::from)
     }
 }

@@ -5,9 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use wcprof_types::BuildId;
 
-use crate::code::SeenFile;
+use crate::code::WantedFile;
 use crate::error::ImportError;
 use crate::options::Options;
 
@@ -30,39 +29,10 @@ pub(super) struct ImportStart {
 /// What the confined process asks for, or tells.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum ImportRequest {
-    /// The file at a module's path.
-    Open(WireCode),
-    /// The file with its build-id, from elsewhere.
-    Fetch(WireCode),
-    /// The file at a path, if it is the one that was seen.
-    SameFile(String, SeenFile),
-    /// The vdso of this kernel, if it is of this release and on this host.
-    Vdso(String, String),
-    /// A perf map or jitdump, by its path.
-    JitFile(String),
+    /// A file.
+    File(WantedFile),
     /// It has written the trace, or why not. There is no answer.
     Done(Result<(), ImportRefusal>),
-}
-
-/// Which file with code.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct WireCode {
-    pub(super) path: String,
-    build_id: Vec<u8>,
-}
-
-impl WireCode {
-    pub(super) fn new(path: &str, build_id: &BuildId) -> Self {
-        Self {
-            path: path.to_owned(),
-            build_id: build_id.as_bytes().to_vec(),
-        }
-    }
-
-    /// `None` for what is no build-id.
-    pub(super) fn build_id(&self) -> Option<BuildId> {
-        BuildId::new(&self.build_id)
-    }
 }
 
 /// Why nothing was imported, as the process that read the file says.

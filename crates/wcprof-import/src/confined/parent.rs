@@ -11,7 +11,7 @@ use wcprof_symbols::wire::{receive, send};
 use wcprof_symbols::{Cancel, Ended, ProcessWatch, StartProcess, TargetFile, begin, elf_file};
 
 use super::messages::{ImportRefusal, ImportRequest, ImportStart, InputKind, RefusalKind};
-use crate::code::CodeFiles;
+use crate::code::{CodeFiles, WantedFile};
 use crate::options::Options;
 
 /// Largest message: a path, or a reason.
@@ -71,10 +71,6 @@ pub fn import_confined(
     }
 }
 
-fn if_elf(file: TargetFile) -> Option<TargetFile> {
-    elf_file(file).ok()
-}
-
 fn early(ended: &Ended, kind: RefusalKind) -> ImportRefusal {
     let reason = match kind {
         RefusalKind::Content => "it is damaged, or too large: ",
@@ -105,20 +101,13 @@ fn serve(
         let (request, file) = message.ok_or(ErrorKind::UnexpectedEof)?;
         // It sends none, unless it was taken over.
         drop(file.map(TargetFile::from));
-        let no_build_id = || io::Error::new(ErrorKind::InvalidData, "no build-id");
         let found = match request {
             ImportRequest::Done(done) => return Ok(done),
-            ImportRequest::Open(wanted) => {
-                let build_id = wanted.build_id().ok_or_else(no_build_id)?;
-                code.open(&wanted.path, &build_id).and_then(if_elf)
+            ImportRequest::File(wanted @ WantedFile::Jit(_)) => code.open(&wanted),
+            ImportRequest::File(wanted) => {
+                let file = code.open(&wanted);
+                file.and_then(|file| elf_file(file).ok())
             }
-            ImportRequest::Fetch(wanted) => {
-                let build_id = wanted.build_id().ok_or_else(no_build_id)?;
-                code.fetch(&wanted.path, &build_id).and_then(if_elf)
-            }
-            ImportRequest::SameFile(path, seen) => code.same_file(&path, seen).and_then(if_elf),
-            ImportRequest::Vdso(kernel, host) => code.vdso_of(&kernel, &host),
-            ImportRequest::JitFile(path) => code.jit_file(&path),
         };
         let file = found.as_ref().map(|file| file.as_fd());
         send(socket, &found.is_some(), file)?;

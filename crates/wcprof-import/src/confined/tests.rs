@@ -13,11 +13,11 @@ use wcprof_trace::TraceReader;
 use wcprof_trace::model::Trace;
 use wcprof_types::BuildId;
 
-use super::messages::{ImportRequest, ImportStart, WireCode};
+use super::messages::{ImportRequest, ImportStart};
 use super::{
     ImportJob, ImportRefusal, InputKind, RefusalKind, import_confined, run_confined_import,
 };
-use crate::code::{CodeFiles, MachineCode, NoCode};
+use crate::code::{CodeFiles, MachineCode, NoCode, WantedFile, WithVdso};
 use crate::options::Options;
 
 const FOLDED: &str = "main;a 3\nmain;b 4\n";
@@ -187,8 +187,8 @@ fn code() {
     let asks = |socket: &UnixStream| {
         begun(socket);
         let ask = |path: &str| {
-            let wanted = WireCode::new(path, &BuildId::new(&[1; 20]).unwrap());
-            send(socket, &ImportRequest::Open(wanted), None).unwrap();
+            let wanted = WantedFile::AtPath(path.to_owned(), BuildId::new(&[1; 20]).unwrap());
+            send(socket, &ImportRequest::File(wanted), None).unwrap();
             let (is_there, file) = expect::<bool>(socket, 100).unwrap();
             assert_eq!(is_there, file.is_some());
             file
@@ -210,7 +210,8 @@ fn code() {
         send(socket, &ImportRequest::Done(Err(refusal)), None).unwrap();
     };
     let options = SymbolOptions::default();
-    let mut code = MachineCode::new(&LocalFiles, &options);
+    let files = WithVdso(&LocalFiles);
+    let mut code = MachineCode::new(&files, &options);
     let refusal = import((FOLDED, InputKind::Profile), &mut code, asks).unwrap_err();
     assert_eq!(refusal.text, "all was asked");
 }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use wcprof_trace::model::{Frame, Module, ModuleId, ProcessId};
 use wcprof_types::{
-    Avma, BuildId, FileOffset, LoadBias, Mapping, RelativeAddress, StackEnd, Svma, undeleted,
+    Avma, BuildId, FileOffset, LoadBias, Mapping, RelativeAddress, StackEnd, Svma, VDSO, undeleted,
 };
 use wcprof_unwind::{TextMemory, Unwinder};
 
 use super::elf::build_id;
 use super::memory::CoreMemory;
 use crate::builder::{Builder, cut};
-use crate::code::{CodeFiles, VDSO};
+use crate::code::CodeFiles;
 use crate::error::Result;
 use crate::identified_file::IdentifiedFile;
 

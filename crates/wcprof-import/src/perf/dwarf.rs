@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use linux_perf_data::linux_perf_event_reader::{RawData, Regs};
-use wcprof_types::{Avma, BuildId, LoadBias, ScratchRegs, StackEnd, UserRegs};
+use wcprof_types::{Avma, BuildId, LoadBias, ScratchRegs, StackEnd, UserRegs, VDSO};
 use wcprof_unwind::{StackCopy, TextMemory, Unwinder, UnwoundStack};
 
 use super::jit::is_anonymous;
 use super::maps::{Map, Maps};
-use crate::code::{CodeFiles, VDSO};
+use crate::code::CodeFiles;
 use crate::identified_file::IdentifiedFile;
 
 /// Numbers of registers in perf's samples (`arch/x86/include/uapi/asm/perf_regs.h`).

@@ -7,9 +7,10 @@ use std::io::{BufReader, Seek};
 use wcprof_symbols::{JitNames, jitdump_names, perf_map_names};
 use wcprof_trace::model::{FrameId, SymbolFrame};
 use wcprof_types::Avma;
+use wcprof_types::jit_files::{is_jitdump, perf_map};
 
 use crate::builder::Builder;
-use crate::code::CodeFiles;
+use crate::code::{CodeFiles, WantedFile};
 
 /// Processes whose files are asked for.
 const MAX_PROCESSES: usize = 256;
@@ -33,7 +34,7 @@ pub(super) struct JitFrames {
 impl JitFrames {
     /// Notes a mapping, which may be the mark that its process writes a jitdump (`tools/perf/Documentation/jitdump-specification.txt`).
     pub(super) fn mapped(&mut self, pid: i32, path: &str) {
-        if crate::code::is_jitdump(path) {
+        if is_jitdump(path) {
             self.dumps.insert(pid, path.to_owned());
         }
     }
@@ -61,7 +62,7 @@ impl JitFrames {
             frames.sort_unstable();
             let addresses: Vec<Avma> = frames.iter().map(|(address, _)| *address).collect();
             let mut open = |path: &str| {
-                let file = code.jit_file(path)?;
+                let file = code.open(&WantedFile::Jit(path.to_owned()))?;
                 // Whoever opened it may have read it.
                 (&*file).rewind().ok()?;
                 Some(file)
@@ -70,7 +71,7 @@ impl JitFrames {
                 let file = open(path)?;
                 jitdump_names(BufReader::new(&*file), &addresses).ok()
             });
-            let map = open(&format!("/tmp/perf-{pid}.map"))
+            let map = open(&perf_map(pid))
                 .and_then(|file| perf_map_names(BufReader::new(&*file), &addresses).ok());
             let names = newest([dump, map], frames.len());
             for ((_, frame), name) in frames.into_iter().zip(names) {

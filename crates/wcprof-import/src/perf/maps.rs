@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use wcprof_symbols::elf::ElfFile;
 use wcprof_trace::model::{Frame, Module, ModuleId, ProcessId};
-use wcprof_types::{Avma, BuildId, FileOffset, LoadBias, Mapping, RelativeAddress, Svma};
+use wcprof_types::{Avma, BuildId, FileOffset, LoadBias, Mapping, RelativeAddress, Svma, VDSO};
 use wcprof_unwind::Loads;
 
 use super::jit::is_anonymous;
 use crate::builder::{Builder, cut};
-use crate::code::{CodeFiles, SeenFile, VDSO};
+use crate::code::{CodeFiles, SeenFile, WantedFile};
 use crate::error::Result;
 
 /// A file mapping.
@@ -161,7 +161,7 @@ impl Files {
 }
 
 fn loads(path: &str, build_id: &BuildId, code: &mut dyn CodeFiles) -> Option<Loads> {
-    let file = code.open(path, build_id)?;
+    let file = code.open(&WantedFile::AtPath(path.to_owned(), build_id.clone()))?;
     let elf = ElfFile::from_file(file).ok()?;
     match elf.build_id().as_deref() == Some(build_id.as_bytes()) {
         true => Loads::of(&elf).ok(),

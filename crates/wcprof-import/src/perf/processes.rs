@@ -9,13 +9,13 @@ use linux_perf_data::{DsoInfo, DsoKey};
 use wcprof_symbols::TargetFile;
 use wcprof_symbols::elf::ElfFile;
 use wcprof_trace::model::{Frame, FrameId, ProcessId, StackId};
-use wcprof_types::{Avma, BuildId, Pid, StackEnd};
+use wcprof_types::{Avma, BuildId, Pid, StackEnd, VDSO};
 
 use super::dwarf::StackCopies;
 use super::jit::{JitFrames, is_anonymous};
 use super::maps::{Files, Map, Maps};
 use crate::builder::Builder;
-use crate::code::{CodeFiles, SeenFile, VDSO};
+use crate::code::{CodeFiles, SeenFile, WantedFile};
 use crate::error::{Result, within};
 use crate::limits;
 
@@ -152,7 +152,8 @@ impl<'c> Processes<'c> {
             Entry::Occupied(known) => known.get().clone(),
             Entry::Vacant(_) if n_known >= MAX_IDENTIFIED => None,
             Entry::Vacant(new) => {
-                let file = self.copies.code.same_file(path, seen);
+                let wanted = WantedFile::Seen(path.to_string(), seen);
+                let file = self.copies.code.open(&wanted);
                 new.insert(file.and_then(build_id_of)).clone()
             }
         }
@@ -162,7 +163,11 @@ impl<'c> Processes<'c> {
     fn vdso_id(&mut self, builder: &Builder) -> Option<BuildId> {
         let header = &builder.trace.tables.header;
         let code = &mut *self.copies.code;
-        let ask = || build_id_of(code.vdso_of(&header.kernel, &header.host)?);
+        let wanted = || WantedFile::Vdso {
+            kernel: header.kernel.clone(),
+            host: header.host.clone(),
+        };
+        let ask = || build_id_of(code.open(&wanted())?);
         self.vdso_id.get_or_insert_with(ask).clone()
     }
 

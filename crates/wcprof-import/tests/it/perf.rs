@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use proptest::prelude::*;
-use wcprof_import::{CodeFiles, ImportError, Options, SeenFile};
+use wcprof_import::{CodeFiles, ImportError, Options, WantedFile};
 use wcprof_symbols::{TargetFile, in_memory};
 use wcprof_trace::model::{Frame, Trace};
-use wcprof_types::{Avma, BuildId, StackEnd, ThreadState};
+use wcprof_types::{Avma, StackEnd, ThreadState};
 
 use crate::{import, import_with};
 
@@ -100,24 +100,11 @@ struct PerfMap {
 }
 
 impl CodeFiles for PerfMap {
-    fn open(&mut self, _: &str, _: &BuildId) -> Option<TargetFile> {
-        None
-    }
-
-    fn fetch(&mut self, _: &str, _: &BuildId) -> Option<TargetFile> {
-        None
-    }
-
-    fn same_file(&mut self, _: &str, _: SeenFile) -> Option<TargetFile> {
-        None
-    }
-
-    fn vdso_of(&mut self, _: &str, _: &str) -> Option<TargetFile> {
-        None
-    }
-
-    fn jit_file(&mut self, path: &str) -> Option<TargetFile> {
-        self.asked.push(path.to_owned());
+    fn open(&mut self, wanted: &WantedFile) -> Option<TargetFile> {
+        let WantedFile::Jit(path) = wanted else {
+            return None;
+        };
+        self.asked.push(path.clone());
         in_memory(b"7f3ba20cd000 7 spin(int)\n").ok()
     }
 }

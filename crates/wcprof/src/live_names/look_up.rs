@@ -94,13 +94,14 @@ impl WantedNames {
     fn answer(self, args: &SymbolArgs, options: &SymbolOptions) -> Result<FoundNames, Failure> {
         let (own, children) = (work_cpu_ns(), children_cpu_ns());
         let jit = self.jit_names(options);
+        let has_new_file = self.has_new_file;
         let places = self.place_names(args, options)?;
         let own = work_cpu_ns().saturating_sub(own);
         add_lump_cpu(own);
         Ok(FoundNames {
             places,
             jit,
-            has_new_file: self.has_new_file,
+            has_new_file,
             took: Duration::from_nanos(own + children_cpu_ns().saturating_sub(children)),
         })
     }
@@ -116,7 +117,7 @@ impl WantedNames {
     }
 
     fn place_names(
-        &self,
+        self,
         args: &SymbolArgs,
         options: &SymbolOptions,
     ) -> Result<Vec<NamedPlace>, Failure> {

@@ -56,7 +56,7 @@ struct Sorted {
 }
 
 impl LiveNames {
-    /// Of profiles that wait so long for names.
+    /// For profiles that each wait up to `patience` for a look-up that begins with them.
     pub(crate) fn new(patience: Duration) -> Self {
         Self {
             remembered: Remembered::default(),
