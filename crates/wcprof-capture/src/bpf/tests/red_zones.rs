@@ -24,12 +24,15 @@ fn red_zones() {
                     asm!(
                         "mov [rsp - 8], {mark}",
                         "mov [rsp - 128], {mark}",
+                        "mov r11, {user}",
                         "2:",
                         "dec {n}",
                         "jnz 2b",
+                        "mov r11, 0",
                         mark = in(reg) mark << 56 | 0x1234,
+                        user = in(reg) RED_ZONE_USER,
                         n = inout(reg) 1_000_000_u64 => _,
-                        in("r11") RED_ZONE_USER,
+                        out("r11") _,
                     );
                 }
             }
@@ -37,15 +40,17 @@ fn red_zones() {
     });
     let (mut marks, mut n_lost) = (BTreeMap::new(), 0);
     wait_for("samples of both", || {
+        let (mut n_samples, mut n_missing) = (0, 0);
         sampler.drain(|sample| {
-            let regs = sample.regs.unwrap();
+            n_samples += 1;
+            // A thread of another test that ends has none.
+            let Some(regs) = sample.regs else { return };
             if regs.scratch.get(11) != Some(RED_ZONE_USER) {
                 return;
             }
             let zone = engine.red_zone(sample.cpu, sample.tid.0, &regs);
             let Some(zone) = zone else {
-                // More samples than are kept came while this thread was held up.
-                n_lost += 1;
+                n_missing += 1;
                 return;
             };
             let word = |at: usize| u64::from_ne_bytes(*zone[at..].first_chunk().unwrap());
@@ -54,6 +59,10 @@ fn red_zones() {
             assert_eq!(engine.red_zone(sample.cpu, sample.tid.0 + 1, &regs), None);
             assert_eq!(engine.red_zone(u32::MAX, sample.tid.0, &regs), None);
         });
+        // With more of them this thread was held up, and more came than are kept of a CPU.
+        if n_samples <= 8 {
+            n_lost += n_missing;
+        }
         (marks.len() >= 2 && marks.values().all(|n| *n >= 20)).then_some(())
     });
     assert_eq!(marks.len(), 2, "each thread has its own: {marks:?}");
