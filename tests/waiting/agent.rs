@@ -1,5 +1,7 @@
 //! The agent against live processes and a store: which intervals there are, whose, and what they hold.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -23,7 +25,7 @@ fn start(engine: Engine, store: &TestStore, folder: &Path, name: &str) -> Said {
     let config = folder.join("agent.toml");
     let text = format!(
         "name = [\"{name}\"]\nstore = \"{}\"\ninterval = \"1s\"\nrate = 49\nmax-cpu = 100\n\
-         idle = true\nlabel = \"cluster=test\"\nlisten = \"none\"\nengine = \"{}\"\n",
+         idle = true\nlabel = \"cluster=test\"\nlisten = \"127.0.0.1:0\"\nengine = \"{}\"\n",
         store.url,
         engine.name()
     );
@@ -341,8 +343,17 @@ fn n_descriptors(pid: i32) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
 }
 
-/// Check that a process which is started anew as often as that goes leaves no descriptors in the agent, and that the other one has a
-/// profile of each interval.
+/// The answer of an agent that serves its figures at this address.
+fn figures(address: &str) -> String {
+    let mut connection = TcpStream::connect(address).expect("it listens");
+    write!(connection, "GET /metrics HTTP/1.0\r\n\r\n").expect("it reads");
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).expect("it answers");
+    answer
+}
+
+/// Check that a process which is started anew as often as that goes leaves no descriptors in the agent and no figures of its own, and
+/// that the other one has a profile of each interval.
 #[test]
 fn restarts() {
     let folder = tempfile::tempdir().expect("temporary folder");
@@ -351,6 +362,11 @@ fn restarts() {
     let other = RemoteProcess::start(&program);
     let store = TestStore::start(|| Reply::AsReal);
     let agent = start(Engine::ProcfsOnly, &store, folder.path(), name);
+    let address = agent.line("figures are at http://");
+    let address = address
+        .split("//")
+        .nth(1)
+        .and_then(|at| at.strip_suffix("/metrics"));
     agent.line("recording 1 processes");
     let mut all = Vec::new();
     let mut n_whole = 0;
@@ -381,6 +397,16 @@ fn restarts() {
     wcprof_testkit::wait_until("descriptors of processes that ended are closed", || {
         (n_descriptors(agent.worker()) <= before + 8).then_some(())
     });
+    let figures = figures(address.expect("an address"));
+    let observed = figures
+        .lines()
+        .filter(|line| line.starts_with("wcprof_observations_total{"));
+    let observed: Vec<_> = observed.collect();
+    let of_name = format!("wcprof_observations_total{{target=\"{name}\"}} ");
+    assert!(
+        matches!(&*observed, [one] if one.starts_with(&of_name)),
+        "{observed:?}"
+    );
     assert_eq!(agent.end_by(Signal::SIGTERM), Some(0));
     // Those that restart have little time.
     all.retain(|got| got.sum() > 15 * INTERVAL);

@@ -21,7 +21,11 @@ const ONE_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// Prints what would be done; then records the processes that are there, which are sent nowhere.
 pub(super) fn run(mut plan: Plan) -> Result<(), Failure> {
-    let mut finder = Finder::new(plan.selectors.clone(), plan.room());
+    let mut finder = Finder::new(
+        plan.selectors.clone(),
+        plan.room(),
+        plan.args.sampling.max_cpu,
+    );
     finder.search();
     print(plan.described(finder.targets()).as_bytes())?;
     if finder.targets().is_empty() {

@@ -17,8 +17,12 @@ use super::owners::{FoundProcess, FoundProcesses, Owner, choose, left_out};
 use super::room::ProcessRoom;
 use crate::session::Sampling;
 
-/// Between two searches.
-pub(super) const SEARCH: Duration = Duration::from_secs(1);
+/// The shortest pause between two searches.
+const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
+/// The longest one, however much CPU time a search takes: an OSD that comes back is found after this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// The part of the CPU limit that searches take at most, as one part of so many: each process that comes costs two looks.
+const SEARCH_SHARE: u32 = 4;
 /// Looks at a new process.
 const LOOKS: u8 = 2;
 /// A process that has been looked at is looked at again after this: it may run another program, or be another one.
@@ -42,6 +46,9 @@ pub(super) struct Finder {
     /// Processes that were left out for want of room at the last search.
     n_said: usize,
     beyond: Sparing,
+    /// CPU limit of the agent, percent of a core.
+    max_cpu: u32,
+    pause: Duration,
 }
 
 /// What a search has found.
@@ -71,7 +78,8 @@ impl LeftOut {
 }
 
 impl Finder {
-    pub(super) fn new(selectors: Vec<Selector>, room: ProcessRoom) -> Self {
+    /// `max_cpu` is the CPU limit of the agent, in percent of a core.
+    pub(super) fn new(selectors: Vec<Selector>, room: ProcessRoom, max_cpu: u32) -> Self {
         Self {
             selectors,
             room,
@@ -83,7 +91,14 @@ impl Finder {
             refused: Sparing::default(),
             n_said: 0,
             beyond: Sparing::default(),
+            max_cpu,
+            pause: SHORTEST_PAUSE,
         }
+    }
+
+    /// How long to wait before the next search.
+    pub(super) fn pause(&self) -> Duration {
+        self.pause
     }
 
     /// Processes that are recorded and have not ended, in the order in which they were chosen.
@@ -113,7 +128,9 @@ impl Finder {
     pub(super) fn search(&mut self) -> ProcessSearch {
         let before = work_cpu_ns();
         let search = self.search_now();
-        add_steady_cpu(work_cpu_ns().saturating_sub(before));
+        let cpu_ns = work_cpu_ns().saturating_sub(before);
+        add_steady_cpu(cpu_ns);
+        self.pause = pause_after(Duration::from_nanos(cpu_ns), self.max_cpu);
         search
     }
 
@@ -238,6 +255,12 @@ impl Finder {
     }
 }
 
+/// The pause after a search that took so much CPU time.
+fn pause_after(cpu: Duration, max_cpu_percent: u32) -> Duration {
+    let pause = cpu.saturating_mul(100 * SEARCH_SHARE) / max_cpu_percent.max(1);
+    pause.clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
+}
+
 #[cfg(test)]
 mod tests {
     use std::process::{Child, Command, Stdio};
@@ -253,12 +276,27 @@ mod tests {
         Command::new("cat").stdin(Stdio::piped()).spawn().unwrap()
     }
 
+    /// Check that searches take a quarter of the CPU limit: after 20 ms with a limit of 1 % there is none for 8 s.
+    #[test]
+    fn pauses() {
+        let ms = Duration::from_millis;
+        assert_eq!(pause_after(ms(20), 1), ms(8000));
+        assert_eq!(pause_after(ms(20), 10), SHORTEST_PAUSE);
+        assert_eq!(pause_after(ms(1), 1), SHORTEST_PAUSE);
+        assert_eq!(pause_after(ms(900), 1), LONGEST_PAUSE);
+        assert_eq!(pause_after(Duration::MAX, 0), LONGEST_PAUSE);
+    }
+
     /// Check that a process is found once, that the next one is found, and that one that has ended is no target.
     #[test]
     fn comes_and_goes() {
         let mut first = cat();
         let name = Glob::new("cat").unwrap().compile_matcher();
-        let mut finder = Finder::new(vec![Selector::Name(name)], ProcessRoom::new(1024, u64::MAX));
+        let mut finder = Finder::new(
+            vec![Selector::Name(name)],
+            ProcessRoom::new(1024, u64::MAX),
+            1,
+        );
         let has = |found: &[Arc<Target>], child: &Child| {
             found
                 .iter()
@@ -290,7 +328,11 @@ mod tests {
     fn left_out() {
         let (mut silent, mut other) = (cat(), cat());
         let name = Glob::new("cat").unwrap().compile_matcher();
-        let mut finder = Finder::new(vec![Selector::Name(name)], ProcessRoom::new(1024, u64::MAX));
+        let mut finder = Finder::new(
+            vec![Selector::Name(name)],
+            ProcessRoom::new(1024, u64::MAX),
+            1,
+        );
         let pids = [&silent, &other].map(|child| Pid(child.id() as i32));
         let has = |finder: &Finder, pid| finder.targets().iter().any(|target| target.pid() == pid);
         assert!((0..1000).any(|_| {

@@ -25,7 +25,12 @@ pub(super) fn serve(address: &str, figures: &Arc<Figures>) -> Result<(), Failure
         Failure::from(anyhow::Error::from(error).context(text))
             .hint("--listen takes another address, as in 127.0.0.1:9817, or `none`")
     })?;
-    if let Some(text) = exposed(listener.local_addr()?) {
+    let address = listener.local_addr()?;
+    log::line(
+        Level::Info,
+        &format!("its figures are at http://{address}/metrics"),
+    );
+    if let Some(text) = exposed(address) {
         log::line(Level::Warning, &text);
     }
     Ok(serve_at(listener, Arc::clone(figures))?)

@@ -34,7 +34,7 @@ use wcprof_host::own_files::make_dir;
 pub(crate) use args::AgentArgs;
 use config::with_file;
 use control::{Control, Order};
-use finder::{Finder, SEARCH};
+use finder::Finder;
 use log::Level;
 use plan::Plan;
 use pushing::Pushing;
@@ -111,14 +111,18 @@ fn run_plan(plan: &Plan, control: &Control, shared: &Shared) -> Result<Order, Fa
     let pushing = pushing
         .map(|store| Pushing::start(store, &shared.figures))
         .transpose()?;
-    let mut finder = Finder::new(plan.selectors.clone(), plan.room());
+    let mut finder = Finder::new(
+        plan.selectors.clone(),
+        plan.room(),
+        plan.args.sampling.max_cpu,
+    );
     let order = loop {
         if let Some(order) = control.take() {
             break order;
         }
         finder.search();
         if finder.targets().is_empty() {
-            control.wait(SEARCH);
+            control.wait(finder.pause());
             continue;
         }
         let destination = pushing.as_ref().map(Pushing::destination);

@@ -19,7 +19,7 @@ use wcprof_profile::rename_functions;
 use wcprof_record::NamedSnapshot;
 use wcprof_symbols::{SymbolOptions, call_name};
 use wcprof_trace::model::{Header, Process, Tables};
-use wcprof_types::{Pid, ceph_daemon};
+use wcprof_types::{Pid, ceph_daemon, process_title};
 
 use super::figures::{Figures, ProfileSize};
 use super::identity::{Claim, NameHolders, doubtful_label};
@@ -217,7 +217,8 @@ impl<'a> Profiles<'a> {
             let CephFacts { version, fsid } = self.ceph.of(process);
             let looked_up = [("version", version), ("fsid", fsid)];
             let mut labels = labels(process, shown, &looked_up, &self.plan.args.store.label);
-            let mut name = shown.title.clone();
+            // That of the process, not of those that stand for several, which have their number.
+            let mut name = process_title(&process.comm, &process.cmdline);
             if doubtful.contains(&at) {
                 labels = merged(&labels, vec![doubtful_label(process.pid)]);
                 // Its profiles say nothing of the age of the other's.

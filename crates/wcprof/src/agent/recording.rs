@@ -8,6 +8,7 @@ use std::thread;
 
 use wcprof_capture::Arrivals;
 use wcprof_export::label_value;
+use wcprof_host::Target;
 use wcprof_host::clock::moment;
 use wcprof_host::own_files::make_dir;
 use wcprof_record::Recorder;
@@ -15,7 +16,7 @@ use wcprof_trace::ring::Ring;
 
 use super::control::Control;
 use super::figures::Figures;
-use super::finder::{Finder, SEARCH};
+use super::finder::Finder;
 use super::intervals::Intervals;
 use super::log::{self, Level};
 use super::plan::Plan;
@@ -30,6 +31,8 @@ use crate::session::SessionOptions;
 
 /// Intervals that wait to become profiles.
 const WAITING: usize = 2;
+/// Processes of a search that get a line of the log each.
+const MAX_FOUND_LINES: usize = 10;
 
 /// What all recordings share.
 #[derive(Debug, Default)]
@@ -69,17 +72,11 @@ pub(super) fn run(
         // It gives up what only the start of a recording needs; this thread finds processes for the next one, too.
         let recording = scope.spawn(|| record(plan, &options, destination, shared));
         while !recording.is_finished() {
-            control.wait(SEARCH);
+            control.wait(finder.pause());
             let search = finder.search();
-            for target in search.new {
-                let title = label_value(target.title());
-                log::line(
-                    Level::Info,
-                    &format!("found {title} (pid {})", target.pid()),
-                );
-                if !search.exchange {
-                    arrivals.push(target);
-                }
+            log_found(&search.new);
+            if !search.exchange {
+                search.new.into_iter().for_each(|new| arrivals.push(new));
             }
             note_targets(finder, figures);
             if search.exchange {
@@ -100,11 +97,36 @@ pub(super) fn run(
         // Another sampler would wait as well.
         Some(Silent { pid: None, sampler }) => {
             while !sampler.is_finished() && !control.has_order() {
-                control.wait(SEARCH);
+                control.wait(finder.pause());
             }
         }
     }
     Ok(())
+}
+
+/// Says which processes are recorded from now on: a line each, or one line for many, as processes that start again and again
+/// would fill the log.
+fn log_found(new: &[Arc<Target>]) {
+    let name = |target: &Arc<Target>| {
+        let title = label_value(target.title());
+        format!("{title} (pid {})", target.pid())
+    };
+    match new {
+        [first, .., last] if new.len() > MAX_FOUND_LINES => {
+            let text = format!(
+                "found {} processes, {} to {}",
+                new.len(),
+                name(first),
+                name(last)
+            );
+            log::line(Level::Info, &text);
+        }
+        _ => {
+            for target in new {
+                log::line(Level::Info, &format!("found {}", name(target)));
+            }
+        }
+    }
 }
 
 fn note_targets(finder: &Finder, figures: &Figures) {
