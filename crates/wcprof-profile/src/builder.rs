@@ -82,6 +82,12 @@ impl ProfileBuilder {
         self
     }
 
+    /// For a trace whose observations came at this rate a second; 0 when none is known.
+    pub fn with_rate(mut self, rate_hz: u32) -> Self {
+        self.wanted.has_rate = rate_hz > 0;
+        self
+    }
+
     /// Adds one span.
     pub fn add_span(&mut self, span: &Span) {
         let shard = place_of(span.thread) % self.shards.len();

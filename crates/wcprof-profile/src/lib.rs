@@ -74,7 +74,7 @@ pub use own::OwnFunctions;
 pub use places::{is_runtime, waits_in};
 pub use pools::without_numbers;
 pub use precision::{Course, Estimator, Interval};
-pub use prepared::for_each_shown;
+pub use prepared::{for_each_shown, shows_any};
 pub use renamed::RenamedStacks;
 pub use renamed_functions::rename_functions;
 pub use rules::{Categories, Rules, RulesError};

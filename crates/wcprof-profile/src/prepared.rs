@@ -115,6 +115,16 @@ pub(crate) fn by_thread(profile: &Profile) -> Vec<&Row> {
     rows
 }
 
+/// Whether any time of a profile passes the filters of a view.
+pub fn shows_any(profile: &Profile, view: &View) -> bool {
+    let prepared = Prepared::new(profile, view);
+    profile.rows.iter().any(|row| {
+        row.weight > 0
+            && view.threads.matches(profile, &profile.threads[row.thread])
+            && prepared.frames(row).is_some()
+    })
+}
+
 /// Calls `each` with every row that `view` shows and the frames that it shows of the row's stack,
 /// root first, thread by thread; the view's grouping and direction do not matter.
 pub fn for_each_shown<'p>(

@@ -1,7 +1,7 @@
 //! Spans to sums by thread, state, wait and stack. The order of the spans does not matter.
 
 use wcprof_trace::model::Span;
-use wcprof_types::TimeNs;
+use wcprof_types::{ThreadState, TimeNs};
 
 use crate::held::Held;
 use crate::index::{Hint, Index, Key};
@@ -11,12 +11,26 @@ use crate::slices::{Blocks, Cutter, GrowingSlices};
 use crate::window::{Part, Window, latest_in, part};
 
 /// Which time counts, and what spans are told apart by.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Wanted {
     /// Times outside are left out.
     pub(crate) window: Window,
     pub(crate) renamed: RenamedStacks,
     pub(crate) locks: LockTimes,
+    /// Observations came at a known rate: without one nothing is said of the precision of time in an unknown state, and its
+    /// slices are not kept.
+    pub(crate) has_rate: bool,
+}
+
+impl Default for Wanted {
+    fn default() -> Self {
+        Self {
+            window: Window::default(),
+            renamed: RenamedStacks::default(),
+            locks: LockTimes::default(),
+            has_rate: true,
+        }
+    }
 }
 
 /// The sums of some threads.
@@ -39,10 +53,12 @@ pub(crate) struct Sum {
 
 impl Sum {
     #[inline]
-    fn add(&mut self, part: &Part, cutter: Cutter, blocks: &mut Blocks) {
+    fn add(&mut self, part: &Part, slices: Option<Cutter>, blocks: &mut Blocks) {
         self.weight = self.weight.saturating_add(part.weight);
         self.n_samples = self.n_samples.saturating_add(part.n_samples);
-        if part.weight > 0 {
+        if let Some(cutter) = slices
+            && part.weight > 0
+        {
             let interval = (part.start, part.end);
             cutter.add(&mut self.slices, blocks, interval, part.weight);
         }
@@ -109,7 +125,9 @@ impl Sums {
         let Ahead { key, hint, part } = ahead;
         self.latest = self.latest.max(part.end);
         let (at, sum) = self.index.get_or_insert(key, *hint, Sum::default);
-        sum.add(part, self.cutter, &mut self.blocks);
+        let has_slices = wanted.has_rate || span.state != ThreadState::Unknown;
+        let slices = has_slices.then_some(self.cutter);
+        sum.add(part, slices, &mut self.blocks);
         let Wanted { window, locks, .. } = wanted;
         if !locks.is_empty() && locks.is_wait(span) {
             let begin = window.map_or(0, |(from, _)| from.0);

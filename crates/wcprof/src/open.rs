@@ -39,12 +39,14 @@ pub type Window = Option<(TimeNs, TimeNs)>;
 impl Opened {
     /// Reads a trace for [`add_up`](Self::add_up).
     pub(crate) fn read(path: &Path, window: Window) -> Result<Self, Failure> {
-        let builder = with_window(ProfileBuilder::new(), window);
-        let (tables, ending, is_partial) = read_unordered(
-            (path, window),
+        let reader = reader(path, window).map_err(|error| in_file(path, error))?;
+        let builder = ProfileBuilder::new().with_rate(reader.header().rate_hz);
+        let builder = with_window(builder, window);
+        let read = reader.read_unordered(
             |tables| !(tables.locks.looks.is_empty() && tables.names.local.later.is_empty()),
             |spans| builder.add_spans(spans),
-        )?;
+        );
+        let (tables, ending, is_partial) = read.map_err(|error| in_file(path, error))?;
         Ok(Self {
             tables,
             builder,
@@ -65,6 +67,7 @@ impl Opened {
             return Ok(());
         }
         let builder = ProfileBuilder::new()
+            .with_rate(self.tables.header.rate_hz)
             .with_renamed(renamed)
             .with_locks(locks);
         let builder = with_window(builder, self.window);

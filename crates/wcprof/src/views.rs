@@ -7,8 +7,8 @@ use indexmap::IndexMap;
 use wcprof_findings::{Basis, Hotspots, MIN_LIKE, RuleSet, hotspots, to_do};
 use wcprof_profile::model::{Profile, Row};
 use wcprof_profile::{
-    Categories, Cores, GroupBy, Rules, Trees, View, cores, counted_by_class, cpu_by_category,
-    fleets, keep_threads,
+    Categories, Cores, Rules, View, cores, counted_by_class, cpu_by_category, fleets, keep_threads,
+    shows_any,
 };
 use wcprof_report::{Answers, Overview, cores_text};
 use wcprof_text::{and_more, terminal_name};
@@ -121,13 +121,7 @@ pub(crate) fn note_empty(profile: &Profile, view: &View) {
         let thread = &profile.threads[row.thread];
         view.shows(row.state) && view.threads.matches(profile, thread)
     };
-    let all = View {
-        by: GroupBy::All,
-        min_percent: 100.0,
-        ..view.clone()
-    };
-    let trees = Trees::new(profile, &all);
-    if trees.groups.iter().any(|g| g.weight > 0) {
+    if shows_any(profile, view) {
         return;
     }
     message!("wcprof: no time passes the filters");
