@@ -15,20 +15,47 @@ const MAX_FRAMES: usize = 6;
 /// Below this share of a site's lost time a line says little.
 const MIN_PERCENT: f64 = 0.5;
 
+impl LockReport {
+    /// Thread time as text; of snapshots, which have none, threads in each.
+    pub fn amount(&self, ns: u64) -> String {
+        match self.n_snapshots {
+            0 => short_duration(ns),
+            _ => format!("{:.2} thr", self.at_a_time(ns)),
+        }
+    }
+
+    /// Threads at a time, on average, of a sum of thread time.
+    pub fn at_a_time(&self, ns: u64) -> f64 {
+        ns as f64 / self.duration_ns.max(1) as f64
+    }
+}
+
 /// How much time locks took, and of how much of it the holder is known.
 pub fn lock_summary(report: &LockReport) -> [String; 2] {
-    let lost = format!(
-        "{} of thread time lost to locks in {}: {:.1} % of the non-idle time, {:.2} threads on average",
-        short_duration(report.lost_ns),
-        short_duration(report.duration_ns),
-        percent(report.lost_ns, report.non_idle_ns),
-        report.lost_ns as f64 / report.duration_ns.max(1) as f64,
-    );
+    let share = percent(report.lost_ns, report.non_idle_ns);
+    let threads = report.at_a_time(report.lost_ns);
+    let (lost, whole) = match report.n_snapshots {
+        0 => {
+            let [lost, time] = [report.lost_ns, report.duration_ns].map(short_duration);
+            let of_time =
+                format!("{share:.1} % of the non-idle time, {threads:.2} threads on average");
+            (
+                format!("{lost} of thread time lost to locks in {time}: {of_time}"),
+                "it",
+            )
+        }
+        _ => {
+            let text = format!(
+                "{threads:.2} threads wait for locks: {share:.1} % of those that are not idle"
+            );
+            (text, "them")
+        }
+    };
     let known = percent(report.known_ns, report.lost_ns);
-    let mut known = format!("the holder is known for {known:.1} % of it");
+    let mut known = format!("the holder is known for {known:.1} % of {whole}");
     let uncertain = percent(report.uncertain_ns, report.lost_ns);
     if uncertain >= 0.05 {
-        known += &format!(", {uncertain:.1} % of it uncertain (marked ~)");
+        known += &format!(", {uncertain:.1} % of {whole} uncertain (marked ~)");
     }
     [lost, known]
 }
@@ -50,7 +77,8 @@ pub fn render_locks(report: &LockReport, max_sites: usize, width: usize) -> Stri
     let is_other = |site: &LockSite| (&site.pids, &site.host) != (&first.pids, &first.host);
     let has_processes = first.pids.len() > 1 || report.sites.iter().any(is_other);
     for site in report.sites.iter().take(max_sites) {
-        out += &format!("\n{}", site_text(site, has_processes, width.max(40)));
+        let text = site_text(report, site, has_processes, width.max(40));
+        out += &format!("\n{text}");
     }
     let n_more = report.sites.len().saturating_sub(max_sites);
     if n_more > 0 {
@@ -87,20 +115,20 @@ pub(crate) fn lock_kind(kind: LockKind) -> &'static str {
     }
 }
 
-fn site_text(site: &LockSite, has_processes: bool, width: usize) -> String {
+fn site_text(report: &LockReport, site: &LockSite, has_processes: bool, width: usize) -> String {
     let process = match (site.group.as_str(), has_processes) {
         ("", true) => format!("{}: ", subject(site)),
         ("", false) => String::new(),
         (group, _) => format!("{group}: "),
     };
-    let (lost, function) = (short_duration(site.lost_ns), &site.function);
+    let (lost, function) = (report.amount(site.lost_ns), &site.function);
     let title = format!("{:5.1} % {lost:>8}  {process}{function}", site.percent);
     let mut out = line(&title, width) + &render_paragraph("lock", &kinds(site), width);
     if !site.callers.is_empty() {
         let text = format!("  called  : {}", site.callers.join(" < "));
         out += &line(&text, width);
     }
-    out += &render_paragraph("waiters", &waiters(site), width);
+    out += &render_paragraph("waiters", &waiters(report, site), width);
     let shown = site.held_by.iter().filter(|h| h.percent >= MIN_PERCENT);
     let shown: Vec<&Hold> = shown.take(MAX_HOLDS).collect();
     let n_more = site.held_by.len() - shown.len() + site.n_more_holds;
@@ -132,10 +160,13 @@ fn subject(site: &LockSite) -> String {
     of + &on_host(&site.host)
 }
 
-fn waiters(site: &LockSite) -> String {
+fn waiters(report: &LockReport, site: &LockSite) -> String {
     let waiters = site.waiters.iter().take(MAX_WAITERS).map(|w| {
-        let (lost, threads) = (short_duration(w.lost_ns), count(w.n_threads, "thread"));
-        format!("{} {lost} ({threads})", w.pool)
+        let threads = count(w.n_threads, "thread");
+        match report.n_snapshots {
+            0 => format!("{} {} ({threads})", w.pool, short_duration(w.lost_ns)),
+            _ => format!("{} ({threads})", w.pool),
+        }
     });
     let mut waiters: Vec<String> = waiters.collect();
     let n_more = site.waiters.len() - waiters.len();
@@ -147,10 +178,10 @@ fn waiters(site: &LockSite) -> String {
 }
 
 /// What is said of a site besides its holders: process, kind of lock, callers, waiters; not escaped.
-pub fn site_notes(site: &LockSite) -> Vec<String> {
+pub fn site_notes(report: &LockReport, site: &LockSite) -> Vec<String> {
     let mut notes = vec![
         format!("{}, {}", subject(site), kinds(site)),
-        format!("waiters: {}", waiters(site)),
+        format!("waiters: {}", waiters(report, site)),
     ];
     if !site.callers.is_empty() {
         notes.push(format!("called by {}", site.callers.join(" < ")));

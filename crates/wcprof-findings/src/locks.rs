@@ -37,6 +37,9 @@ pub struct LockReport {
     pub version: u32,
     /// Length of the recording.
     pub duration_ns: u64,
+    /// Snapshots that it is of, in which times are counts of threads; 0 of what has a time axis.
+    #[serde(skip_serializing_if = "is_none")]
+    pub n_snapshots: u32,
     /// Time of all threads in every state but idle.
     pub non_idle_ns: u64,
     /// Time lost at all sites.
@@ -206,6 +209,7 @@ pub fn lock_report(profile: &Profile, rules: &RuleSet, by: Option<GroupBy>) -> L
         schema: "wcprof-locks",
         version: 2,
         duration_ns: profile.duration_ns(),
+        n_snapshots: profile.header.n_snapshots,
         non_idle_ns: rows.fold(0, |n, row| n.saturating_add(row.weight)),
         lost_ns,
         known_ns: sum(known()),
@@ -215,6 +219,10 @@ pub fn lock_report(profile: &Profile, rules: &RuleSet, by: Option<GroupBy>) -> L
             .collect(),
         sites,
     }
+}
+
+fn is_none(n: &u32) -> bool {
+    *n == 0
 }
 
 impl DeadlockReport {

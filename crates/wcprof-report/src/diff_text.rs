@@ -65,11 +65,16 @@ pub(crate) fn summary(diff: &ProfileDiff) -> Vec<String> {
             Some(1.0) => ", 1 operation".to_owned(),
             Some(n) => format!(", {n} operations"),
         };
+        let (length, shown) = match side.n_snapshots {
+            0 => (duration(side.duration_ns), duration(side.shown_ns)),
+            n => {
+                let threads = side.shown_ns as f64 / side.duration_ns.max(1) as f64;
+                (count(n as usize, "snapshot"), format!("{threads:.2}"))
+            }
+        };
         let recorded = format!(
-            "{label}: {processes}: {}, {}, {} shown{ops}, {}",
-            duration(side.duration_ns),
+            "{label}: {processes}: {length}, {}, {shown} shown{ops}, {}",
             count(side.n_threads, "thread"),
-            duration(side.shown_ns),
             terminal_name(&recorded_by(&side.engine)),
         );
         let counted = side.counted.iter().map(move |(class, counted)| {
@@ -344,8 +349,8 @@ pub fn diff_warning(warning: &Warning) -> String {
             )
         }
         Warning::NoTime(sides) => format!(
-            "imported from text without times: {}; the weights have no confidence intervals, and \
-             nothing is tested",
+            "without times (imported from text, or one moment of a process): {}; the weights have no \
+             confidence intervals, and nothing is tested",
             which(sides)
         ),
         Warning::TooShort(sides) => {

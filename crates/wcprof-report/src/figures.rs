@@ -238,17 +238,24 @@ impl WaitSite {
     }
 }
 
-/// The waits other than idle ones, most time first.
+/// The waits other than idle ones, most time first. Of snapshots also where threads wait for work, behind the others: who looks
+/// at one moment of a process asks where each thread stands.
 pub(crate) fn wait_sites(profile: &Profile) -> Vec<WaitSite> {
     let own = &OwnFunctions::new(profile);
     let mut sites: IndexMap<(State, &str, String), u64> = IndexMap::new();
-    for row in profile.rows.iter().filter(|r| r.state.is_waiting()) {
+    let has_idle = profile.header.n_snapshots > 0;
+    let is_shown = |state: State| state.is_waiting() || has_idle && state.is_idle();
+    for row in profile.rows.iter().filter(|r| is_shown(r.state)) {
         let place = place(profile, own, row.stack, 2);
         let call = call(profile, row).unwrap_or_default();
         let sum = sites.entry((row.state, call, place)).or_default();
         *sum = sum.saturating_add(row.weight);
     }
-    sites.sort_by(|a, m, b, n| n.cmp(m).then_with(|| a.cmp(b)));
+    sites.sort_by(|a, m, b, n| {
+        let is_behind = |(state, ..): &(State, &str, String)| state.is_idle();
+        let by_time = is_behind(a).cmp(&is_behind(b)).then_with(|| n.cmp(m));
+        by_time.then_with(|| a.cmp(b))
+    });
     let holders = most(profile, own, &profile.locks.held, |row| {
         Some(holder_text(profile, own, row.holder.ok()?))
     });

@@ -3,7 +3,6 @@
 use std::io::{self, Write};
 
 use wcprof_findings::{LockReport, LockSite, held_text, lock_summary, site_notes};
-use wcprof_text::duration;
 
 use crate::html::tables::{PageRow, PageTable, TablePage};
 
@@ -16,30 +15,36 @@ pub fn locks_html(report: &LockReport, title: &str, out: &mut impl Write) -> io:
     let page = TablePage {
         title: title.to_owned(),
         lines: lock_summary(report).to_vec(),
-        tables: report.sites.iter().take(MAX_SITES).map(table).collect(),
+        tables: (report.sites.iter().take(MAX_SITES))
+            .map(|site| table(report, site))
+            .collect(),
         picture: None,
     };
     out.write_all(page.html().as_bytes())
 }
 
-fn table(site: &LockSite) -> PageTable {
+fn table(report: &LockReport, site: &LockSite) -> PageTable {
     let row = |share: f64, ns: u64, text: String| PageRow {
-        cells: vec![format!("{share:.1} %"), duration(ns), text],
+        cells: vec![format!("{share:.1} %"), report.amount(ns), text],
         is_marked: false,
     };
     let holds = site.held_by.iter().take(MAX_HOLDS);
     let holds = holds.map(|hold| row(hold.percent, hold.weight_ns, held_text(hold)));
     let unknown = site.unknown.iter();
     let unknown = unknown.map(|u| row(u.percent, u.weight_ns, format!("unknown: {}", u.text)));
+    let unit = match report.n_snapshots {
+        0 => "time",
+        _ => "threads",
+    };
     PageTable {
         heading: format!(
             "{:.1} %, {}: {}",
             site.percent,
-            duration(site.lost_ns),
+            report.amount(site.lost_ns),
             site.function
         ),
-        notes: site_notes(site),
-        columns: vec!["of the site", "time", "held by"],
+        notes: site_notes(report, site),
+        columns: vec!["of the site", unit, "held by"],
         rows: holds.chain(unknown).collect(),
     }
 }

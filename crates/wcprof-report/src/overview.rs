@@ -26,6 +26,8 @@ const MAX_TO_DO: usize = 8;
 const MIN_TO_DO: usize = 6;
 /// Lines of the tables of where CPU goes and where threads wait, and one less than those of pools: as many as what is to do leaves room for.
 const LINES: RangeInclusive<usize> = 2..=4;
+/// Places where threads stand in snapshots, in those of a recording: nothing else says as much of a process that hangs.
+const OF_SNAPSHOTS: usize = 4;
 /// Cells of the longest bar.
 const BAR: usize = 16;
 /// What the letters of bars are, as [`mark`] has them.
@@ -402,6 +404,8 @@ impl Overview<'_> {
         if sites.is_empty() {
             return Vec::new();
         }
+        let is_snapshot = self.profile.header.n_snapshots > 0;
+        let n = if is_snapshot { n * OF_SNAPSHOTS } else { n };
         let lines = sites.iter().take(n).flat_map(|site| {
             let place = terminal_name(&site.place).into_owned();
             let mut line = vec![
@@ -426,8 +430,12 @@ impl Overview<'_> {
             vec![line]
         });
         let unit = amount_of(self.profile);
+        let what = match is_snapshot {
+            false => "WAIT, without waits for a CPU or for work",
+            true => "STAND that are not on a CPU, those that wait for work last",
+        };
         let head = heading(format!(
-            "WHERE THREADS WAIT, without waits for a CPU or for work ({unit}, state, function < caller, holder)"
+            "WHERE THREADS {what} ({unit}, state, function < caller, holder)"
         ));
         head.into_iter().chain(lines).collect()
     }

@@ -358,7 +358,7 @@ pub(crate) struct TreeArgs {
     pub(crate) callees_of: Option<String>,
     /// Idle time, hide or show; its share is always printed [default: hide]
     ///
-    /// uwpmp has no states: there the default is show.
+    /// uwpmp has no states: there the default is show; so it is for snapshots, cores and dumps of stacks.
     #[arg(long, value_enum, hide_possible_values = true)]
     pub(crate) idle: Option<IdleArg>,
     /// Show the kernel stacks, too, below the user stacks

@@ -47,9 +47,9 @@ pub(crate) struct DiffArgs {
     pub(crate) format: Option<DiffFormat>,
     #[command(flatten)]
     pub(crate) out: OutputArgs,
-    /// Idle time
-    #[arg(long, value_enum, default_value_t = IdleArg::Hide)]
-    pub(crate) idle: IdleArg,
+    /// Idle time, hide or show [default: hide; of snapshots show]
+    #[arg(long, value_enum)]
+    pub(crate) idle: Option<IdleArg>,
     /// Function names with template arguments and namespaces
     #[arg(long)]
     pub(crate) full_names: bool,
@@ -94,7 +94,6 @@ pub(crate) enum Operations {
 pub(crate) fn run(args: &DiffArgs) -> Result<(), Failure> {
     args.out.check(&[&args.before, &args.after])?;
     let mut view = View {
-        idle: args.idle == IdleArg::Show,
         min_percent: args.min_percent,
         threads: args.part.thread_filter()?,
         ..View::default()
@@ -102,6 +101,8 @@ pub(crate) fn run(args: &DiffArgs) -> Result<(), Failure> {
     args.stacks.apply(&mut view)?;
     let before = open(&args.before, args)?;
     let after = open(&args.after, args)?;
+    let of_snapshots = before.header.n_snapshots > 0 && after.header.n_snapshots > 0;
+    view.idle |= args.idle.map_or(of_snapshots, |idle| idle == IdleArg::Show);
     let rules = state_rules(&args.analysis.rules)?;
     let categories = rules.categories().map_err(Failure::usage)?;
     let mut options = DiffOptions {

@@ -46,18 +46,18 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
         // As uwpmp does.
         drop_inline_frames(&mut symbols);
     }
+    // Who looks at one moment of a process asks where each thread stands.
+    view.idle |= args.trees.idle.is_none() && opened.tables.header.n_snapshots > 0;
     opened.set_detail(detail(args, format));
+    let kernel = args.trees.kernel;
     let (mut profile, spans) = match has_time_axis(format) {
-        true => opened.indexed_profile(&symbols, &rules, args.trees.kernel),
-        false => {
-            let profile = opened.profile(&symbols, &rules, args.trees.kernel);
-            (profile, Spans::default())
-        }
+        true => opened.indexed_profile(&symbols, &rules, kernel),
+        false => (opened.profile(&symbols, &rules, kernel), Spans::default()),
     };
     args.part.check(&profile)?;
     // Rules are written for user stacks.
-    let without_kernel =
-        (args.trees.kernel && has_answers(format)).then(|| opened.profile(&symbols, &rules, false));
+    let needs_both = kernel && has_answers(format);
+    let without_kernel = needs_both.then(|| opened.profile(&symbols, &rules, false));
     let for_rules = without_kernel.as_ref().unwrap_or(&profile);
     let findings = || html::findings(for_rules, &opened.tables, &rules, args);
     let findings = (format == FormatArg::Html).then(findings).transpose()?;

@@ -96,6 +96,15 @@ fn text() {
         "{text}"
     );
     assert!(!text.contains('\x1b'));
+    let mut of_snapshots = contended();
+    of_snapshots.header.n_snapshots = 1;
+    let text = render_locks(&lock_report(&of_snapshots, &rules, None), 10, 100);
+    let first = text.lines().next().unwrap();
+    assert!(first.contains(" threads wait for locks: "), "{first}");
+    assert!(
+        !text.contains(" s of ") && text.contains(" thr  "),
+        "{text}"
+    );
     let none = lock_report(&Builder::new().build(), &rules, None);
     assert!(render_locks(&none, 10, 100).starts_with("no thread was seen waiting"));
 }

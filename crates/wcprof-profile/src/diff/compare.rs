@@ -254,6 +254,7 @@ fn side_of(profile: &Profile, side: usize, sums: &Sums, options: &DiffOptions<'_
         duration_ns: profile.duration_ns(),
         n_threads: threads.count(),
         engine: profile.header.engine.clone(),
+        n_snapshots: profile.header.n_snapshots,
         n_ops: options.n_ops.map(|n| n[side]),
         shown_ns: sums.shown[side],
         counted: counted_by_class(profile)

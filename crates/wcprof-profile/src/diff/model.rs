@@ -179,12 +179,19 @@ pub struct Side {
     pub engine: String,
     /// Time that the filters leave, ns.
     pub shown_ns: u64,
+    /// Snapshots that it is of, in which times are counts of threads; 0 of what has a time axis.
+    #[serde(skip_serializing_if = "is_none")]
+    pub n_snapshots: u32,
     /// Operations done, when given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub n_ops: Option<f64>,
     /// Operations by the own count of processes, by their class.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub counted: BTreeMap<String, Counted>,
+}
+
+fn is_none(n: &u32) -> bool {
+    *n == 0
 }
 
 /// Why the two may not be comparable.

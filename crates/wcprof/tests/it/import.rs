@@ -224,9 +224,9 @@ fn dump_counts_threads() {
     for view in [&first, &tree, &functions] {
         assert_eq!(view.lines().find(has_time), None, "{view}");
     }
-    let folded = text(&[
-        "report", &trace, "--format", "folded", "--idle", "show", "--by", "all",
-    ]);
+    assert!(text(&["report", &trace]).contains("WHERE THREADS STAND"));
+    // Threads that wait for work are shown without being asked for.
+    let folded = text(&["report", &trace, "--format", "folded", "--by", "all"]);
     let weights = folded
         .lines()
         .map(|line| line.rsplit_once(' ').expect("a weight").1);
