@@ -7,8 +7,10 @@ mod docs;
 mod engines;
 mod folded;
 mod go;
+mod golden;
 mod load;
 mod machine;
+mod names;
 pub mod pprof;
 mod proc;
 mod remote;
@@ -23,8 +25,10 @@ pub use docs::{DocCommand, doc_commands};
 pub use engines::usable;
 pub use folded::{Folded, is_function};
 pub use go::GoBuild;
+pub use golden::golden;
 pub use load::alone;
 pub use machine::Verdict;
+pub use names::HOSTILE_NAMES;
 pub use proc::{
     CpuLog, CpuTime, PATIENCE, StopWatch, children, run_delay_ns, thread_capabilities, thread_ids,
     voluntary_switches, wait_for_epoll, wait_for_run_time, wait_for_thread, wait_until,

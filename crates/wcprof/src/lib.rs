@@ -26,6 +26,7 @@ mod diff;
 mod doctor;
 mod failure;
 mod filters;
+mod format_spec;
 mod help;
 mod html;
 mod import;

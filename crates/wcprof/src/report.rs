@@ -5,8 +5,8 @@ use std::mem::ManuallyDrop;
 
 use anyhow::Context;
 use wcprof_export::{CsvWriter, Timeline, firefox, pprof, speedscope};
-use wcprof_profile::model::{Detail, Profile};
-use wcprof_profile::{Cores, Direction, GroupBy, Relation, Trees, View, keep_threads};
+use wcprof_profile::model::Profile;
+use wcprof_profile::{Around, Cores, Direction, GroupBy, Relation, Trees, View, keep_threads};
 use wcprof_report::{
     Headline, SvgOptions, TextOptions, TextTrees, cores_text, folded, functions, json, markdown,
     svg, text, uwpmp, waits,
@@ -22,7 +22,7 @@ use crate::locks;
 use crate::names::shorten;
 use crate::open::{Spans, hotspot_rules, named};
 use crate::parquet;
-use crate::report_flags::{self, format, has_answers};
+use crate::report_flags::{self, format};
 use crate::terminal::Terminal;
 use crate::views::{answers, cores_of, note_empty, overview, title};
 
@@ -48,32 +48,31 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
     }
     // Who looks at one moment of a process asks where each thread stands.
     view.idle |= args.trees.idle.is_none() && opened.tables.header.n_snapshots > 0;
-    opened.set_detail(detail(args, format));
+    let spec = format.spec();
+    opened.set_detail(spec.detail_with(args.trees.lines));
     let kernel = args.trees.kernel;
-    let (mut profile, spans) = match has_time_axis(format) {
+    let (mut profile, spans) = match spec.has_time_axis {
         true => opened.indexed_profile(&symbols, &rules, kernel),
         false => (opened.profile(&symbols, &rules, kernel), Spans::default()),
     };
     args.part.check(&profile)?;
     // Rules are written for user stacks.
-    let needs_both = kernel && has_answers(format);
+    let needs_both = kernel && spec.has_answers;
     let without_kernel = needs_both.then(|| opened.profile(&symbols, &rules, false));
     let for_rules = without_kernel.as_ref().unwrap_or(&profile);
-    let findings = || html::findings(for_rules, &opened.tables, &rules, args);
-    let findings = (format == FormatArg::Html).then(findings).transpose()?;
-    let cores = match has_answers(format) {
+    let findings = match format {
+        FormatArg::Html => Some(html::findings(for_rules, &opened.tables, &rules, args)?),
+        _ => None,
+    };
+    let cores = match spec.has_answers {
         true => cores_of(for_rules, &args.analysis.rules, args.ops)?,
         false => None,
     };
     let cores = cores.as_ref();
-    if !has_full_names(args, format) {
+    if !spec.has_full_names(args.trees.full_names) {
         shorten(&mut profile);
     }
-    view.around = match (&args.trees.callers_of, &args.trees.callees_of) {
-        (Some(name), _) => Some(around(&profile, Relation::CallersOf, name)?),
-        (_, Some(name)) => Some(around(&profile, Relation::CalleesOf, name)?),
-        _ => None,
-    };
+    view.around = around_wanted(&profile, args)?;
     // A flame graph of nothing is none: before anything else fails.
     note_empty(&profile, &view);
     match format {
@@ -122,7 +121,7 @@ fn render(
         color: terminal.color,
         max_nodes: None,
         // Without such filters the states of a group that was idle are of interest.
-        full_names: has_full_names(args, format),
+        full_names: format.spec().has_full_names(args.trees.full_names),
         only_shown: view.states.is_some() || view.focus.is_some() || view.around.is_some(),
     };
     let title = || title(profile);
@@ -190,96 +189,41 @@ fn timeline(profile: &Profile, spans: &Spans) -> anyhow::Result<Timeline> {
 
 /// Formats without a place for it: how much idle time is hidden.
 fn note_hidden(profile: &Profile, format: FormatArg, view: &View) {
-    if !view.idle
-        && !matches!(
-            format,
-            FormatArg::Overview
-                | FormatArg::Markdown
-                | FormatArg::Text
-                | FormatArg::Functions
-                | FormatArg::Waits
-                | FormatArg::Uwpmp
-                | FormatArg::Json
-                | FormatArg::Html
-        )
-    {
+    if !view.idle && !format.spec().says_hidden_idle {
         let headline = Headline::new(profile);
         let n = headline.idle_at_a_time();
         message!("wcprof: {n:.2} idle threads on average are hidden; --idle show shows them");
     }
 }
 
-/// Formats that need the spans of the trace besides their sums.
-fn has_time_axis(format: FormatArg) -> bool {
-    matches!(
-        format,
-        FormatArg::Speedscope
-            | FormatArg::Firefox
-            | FormatArg::Csv
-            | FormatArg::Parquet
-            | FormatArg::Html
-    )
-}
-
-/// Formats with fields for it have all detail.
-fn detail(args: &ReportArgs, format: FormatArg) -> Detail {
-    match format {
-        FormatArg::Pprof | FormatArg::Speedscope | FormatArg::Firefox | FormatArg::Csv => {
-            Detail::Frames
-        }
-        _ if args.trees.lines => Detail::Lines,
-        _ => Detail::Functions,
-    }
-}
-
-/// Names are short where people read them.
-fn has_full_names(args: &ReportArgs, format: FormatArg) -> bool {
-    args.trees.full_names
-        || !matches!(
-            format,
-            FormatArg::Text
-                | FormatArg::Functions
-                | FormatArg::Waits
-                | FormatArg::Svg
-                | FormatArg::Icicle
-                | FormatArg::Html
-        )
+/// The function whose callers or callees alone are shown.
+fn around_wanted(profile: &Profile, args: &ReportArgs) -> Result<Option<Around>, Failure> {
+    let (relation, name) = match (&args.trees.callers_of, &args.trees.callees_of) {
+        (Some(name), _) => (Relation::CallersOf, name),
+        (_, Some(name)) => (Relation::CalleesOf, name),
+        _ => return Ok(None),
+    };
+    around(profile, relation, name).map(Some)
 }
 
 /// The flags, with each format's defaults.
 fn view(args: &ReportArgs, format: FormatArg) -> Result<View, Failure> {
-    let idle = match args.trees.idle {
-        Some(idle) => idle == IdleArg::Show,
-        None => matches!(format, FormatArg::Uwpmp | FormatArg::Waits),
-    };
+    let spec = format.spec();
     let is_around = args.trees.callers_of.is_some() || args.trees.callees_of.is_some();
-    // These formats say the thread of each sample beside its stack.
-    let says_thread = matches!(
-        format,
-        FormatArg::Pprof | FormatArg::Firefox | FormatArg::Csv | FormatArg::Parquet
-    );
     let mut view = View {
         by: match args.trees.by {
             Some(by) => by.group_by(),
-            None if is_around || says_thread => GroupBy::All,
-            // As uwpmp does, and for time lines of threads.
-            None if matches!(format, FormatArg::Uwpmp | FormatArg::Speedscope) => GroupBy::Thread,
-            None => GroupBy::Pool,
+            None if is_around => GroupBy::All,
+            None => spec.group_by,
         },
         direction: match args.trees.invert {
             true => Direction::LeafFirst,
             false => Direction::RootFirst,
         },
-        idle,
+        idle: (args.trees.idle).map_or(spec.shows_idle, |idle| idle == IdleArg::Show),
         state_frames: args.trees.states,
         files: args.trees.files,
-        min_percent: args.trees.min_percent.unwrap_or(match format {
-            FormatArg::Text | FormatArg::Functions => 0.5,
-            FormatArg::Uwpmp | FormatArg::Svg | FormatArg::Icicle => 0.1,
-            FormatArg::Html => 0.02,
-            FormatArg::Waits => 0.01,
-            _ => 0.0,
-        }),
+        min_percent: args.trees.min_percent.unwrap_or(spec.min_percent),
         threads: args.part.thread_filter()?,
         ..View::default()
     };

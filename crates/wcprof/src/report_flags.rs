@@ -27,34 +27,18 @@ pub(crate) fn format(args: &ReportArgs) -> FormatArg {
 /// Refuses flags that would change nothing: what they were to leave out would be shown.
 pub(crate) fn check(args: &ReportArgs, format: FormatArg) -> Result<(), Failure> {
     let is_table = args.trees.by == Some(ByArg::Daemon);
-    let counts = |flag: &&str| match format {
-        _ if is_table => *flag == "--by",
-        FormatArg::Markdown => *flag == "--lines",
-        FormatArg::Functions => !["--invert", "--states", "--files"].contains(flag),
-        FormatArg::Waits => !["--by", "--invert", "--states", "--files", "--lines"].contains(flag),
-        FormatArg::Uwpmp => !["--states", "--lines"].contains(flag),
-        FormatArg::Pprof
-        | FormatArg::Speedscope
-        | FormatArg::Firefox
-        | FormatArg::Csv
-        | FormatArg::Parquet
-        | FormatArg::Html => *flag != "--invert",
-        _ => true,
+    let spec = format.spec();
+    let counts = |flag: &&str| match is_table {
+        true => *flag == "--by",
+        false => spec.takes(flag),
     };
-    let why = match format {
-        _ if is_table => {
+    let why = match is_table {
+        true => {
             "--by daemon is a table of whole processes; --by process has trees, formats and filters of stacks"
         }
-        FormatArg::Markdown => {
-            "the block is about whole threads; --pools, --processes, --from and --to choose a part"
-        }
-        FormatArg::Functions => "a table of functions has no trees",
-        FormatArg::Waits => "a table of waits is by pool and has no trees",
-        FormatArg::Uwpmp => "uwpmp shows neither states nor lines",
-        FormatArg::Html => "the page has both directions",
-        _ => "it has the root first, and what reads it inverts",
+        false => spec.why,
     };
-    let no_ops = is_table || args.what.locks || !has_answers(format);
+    let no_ops = is_table || args.what.locks || !spec.has_answers;
     let ops = (no_ops && args.ops.is_some()).then_some((
         "--ops",
         "the first screen, trees, --json and the page show the CPU time of an operation",
@@ -67,14 +51,6 @@ pub(crate) fn check(args: &ReportArgs, format: FormatArg) -> Result<(), Failure>
         }
         None => Ok(()),
     }
-}
-
-/// Formats that say where the cores went: the others show no CPU time of operations.
-pub(crate) fn has_answers(format: FormatArg) -> bool {
-    matches!(
-        format,
-        FormatArg::Overview | FormatArg::Text | FormatArg::Json | FormatArg::Html
-    )
 }
 
 /// The flags about trees and stacks that are given.

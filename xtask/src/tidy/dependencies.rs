@@ -19,18 +19,18 @@ wcprof-perf: dwarf-stream wcprof-types wcprof-host
 wcprof-capture: wcprof-types wcprof-host wcprof-perf
 wcprof-unwind: dwarf-stream wcprof-types
 wcprof-trace: wcprof-types
+wcprof-testkit: wcprof-types wcprof-trace
 wcprof-record: wcprof-types wcprof-host wcprof-capture wcprof-unwind wcprof-trace
 wcprof-symbols: itanium-demangle dwarf-stream wcprof-types wcprof-net wcprof-host wcprof-trace
 wcprof-profile: wcprof-types wcprof-trace
-wcprof-findings: wcprof-text wcprof-types wcprof-trace wcprof-profile
+wcprof-findings: wcprof-text wcprof-types wcprof-trace wcprof-testkit wcprof-profile
 wcprof-doctor: wcprof-text wcprof-types wcprof-findings
-wcprof-report: wcprof-text wcprof-types wcprof-trace wcprof-profile wcprof-findings
+wcprof-report: wcprof-text wcprof-types wcprof-trace wcprof-testkit wcprof-profile wcprof-findings
 wcprof-export: wcprof-text wcprof-types wcprof-trace wcprof-profile wcprof-report
 wcprof-parquet: wcprof-text wcprof-types wcprof-trace wcprof-profile wcprof-export
 wcprof-import: wcprof-types wcprof-unwind wcprof-trace wcprof-symbols
 slow-disk:
 wcprof-demo: slow-disk
-wcprof-testkit: wcprof-types wcprof-trace
 msgr-crypto-ffi:
 msgr-crypto: wcprof-text msgr-crypto-ffi
 wcprof: *

@@ -1,10 +1,10 @@
 //! Golden outputs. `WCPROF_BLESS=1` writes them anew.
 
-use std::fs;
 use std::path::Path;
 
 use wcprof_profile::ProcessCounters;
 use wcprof_profile::model::{Profile, ProfileProcess, State};
+use wcprof_testkit::golden;
 use wcprof_types::{Pid, StackEnd};
 
 use super::builder::Builder;
@@ -14,17 +14,8 @@ use crate::{
 };
 
 fn check_golden(name: &str, actual: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/golden")
-        .join(name);
-    if std::env::var_os("WCPROF_BLESS").is_some() {
-        fs::write(&path, actual).unwrap();
-    }
-    let expected = fs::read_to_string(&path).unwrap();
-    assert!(
-        actual == expected,
-        "{name} differs; WCPROF_BLESS=1 accepts:\n{actual}"
-    );
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    golden(folder.join(name), actual);
 }
 
 /// An OSD in secure mode without tcmalloc.

@@ -14,22 +14,13 @@ use wcprof_report::{
     Answers, Headline, Overview, SvgOptions, TextOptions, TextTrees, folded, json, markdown, svg,
     text, uwpmp,
 };
+use wcprof_testkit::golden;
 use wcprof_types::TimeNs;
 use wcprof_types::{StackEnd, ThreadState, Wait};
 
 fn check(name: &str, got: &[u8]) {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/golden")
-        .join(name);
-    if std::env::var_os("WCPROF_BLESS").is_some() {
-        std::fs::write(&path, got).unwrap();
-    }
-    let want = std::fs::read(&path).unwrap_or_default();
-    assert!(
-        got == want,
-        "`{name}` differs from its golden file (WCPROF_BLESS=1 rewrites it):\n{}",
-        String::from_utf8_lossy(got)
-    );
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    golden(folder.join(name), got);
 }
 
 fn run(write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> Vec<u8> {

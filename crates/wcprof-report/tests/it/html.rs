@@ -15,28 +15,8 @@ use wcprof_findings::{
 use wcprof_profile::model::{Profile, State};
 use wcprof_profile::{GroupBy, ProfileBuilder, RowSpan, Rules, View};
 use wcprof_report::{HtmlOptions, HtmlPage, MAX_HTML_BYTES};
+use wcprof_testkit::HOSTILE_NAMES;
 use wcprof_types::{Pid, StackEnd, ThreadState, Tid};
-
-/// What a page must show as text and nothing else.
-const NASTY: &[&str] = &[
-    "</script><script>alert(1)</script>",
-    "<!--<script>",
-    "<img src=x onerror=alert(1)>",
-    "\"><svg onload=alert(1)>",
-    "'-alert(1)-'",
-    "javascript:alert(1)",
-    "&lt;b&gt;&#60;",
-    "{{script}}{{data}}",
-    "${alert(1)}`",
-    "\u{2028}alert(1)\u{2029}",
-    "\u{202e}txet\u{2066}",
-    "]]><![CDATA[",
-    "</style><style>*{display:none}",
-    "</noscript></title></textarea>",
-    "\0\u{1b}[31m\u{feff}",
-    "__proto__",
-    "constructor",
-];
 
 /// Two messengers that decrypt and wait, a thread with a lock, one that was only idle, a truncated
 /// stack, and time without a stack; spans lie where they belong in time.
@@ -179,15 +159,8 @@ fn golden() {
     let mut data = data(&page(&profile, &spans, &view(), options));
     data.sort_all_objects();
     let got = serde_json::to_string_pretty(&data).expect("JSON") + "\n";
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/html.json");
-    if std::env::var_os("WCPROF_BLESS").is_some() {
-        std::fs::write(&path, &got).expect("the golden file can be written");
-    }
-    let want = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        got == want,
-        "`html.json` differs (WCPROF_BLESS=1 rewrites it):\n{got}"
-    );
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    wcprof_testkit::golden(folder.join("html.json"), got);
 }
 
 /// Check that names in every place of a page stay text: its elements are those of the template,
@@ -223,8 +196,8 @@ fn hostile_names() {
         };
         page(&profile, &spans, &view(), options)
     };
-    let plain = vec!["plain"; NASTY.len()];
-    let (nasty, plain) = (build(NASTY), build(&plain));
+    let plain = vec!["plain"; HOSTILE_NAMES.len()];
+    let (nasty, plain) = (build(&HOSTILE_NAMES), build(&plain));
     assert_eq!(elements(&nasty), elements(&plain));
     let text = data(&nasty).to_string();
     for name in [

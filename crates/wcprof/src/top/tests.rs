@@ -102,12 +102,8 @@ fn golden() {
     press(&mut ui, &profile, KeyCode::Char('?'));
     ui.ended = Some("the target has ended".into());
     show("help, ended", &ui);
-    let golden = fixtures().join("traces/ceph-osd-secure-randread.top.txt");
-    if std::env::var_os("WCPROF_BLESS").is_some() {
-        std::fs::write(&golden, &all).unwrap();
-    }
-    let expected = std::fs::read_to_string(&golden).unwrap();
-    assert_eq!(all, expected, "WCPROF_BLESS=1 writes it anew");
+    let file = fixtures().join("traces/ceph-osd-secure-randread.top.txt");
+    wcprof_testkit::golden(file, all);
 }
 
 /// Check that screens of any size are drawn, down to one cell.

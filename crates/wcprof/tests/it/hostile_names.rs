@@ -2,58 +2,14 @@
 
 use std::path::Path;
 
+use wcprof_testkit::HOSTILE_NAMES;
 use wcprof_trace::model::{SymbolTable, Trace};
 use wcprof_trace::{TraceReader, TraceSink, TraceWriter};
 
 use crate::support::{OSD, fixture, run};
 
-/// What each of them tries: to drive the terminal, to reorder what is beside it, to end a line, a field or an
-/// element, to execute, to be a formula or a format.
-const NAMES: [&str; 40] = [
-    "\x1b[2J\x1b[H",
-    "\x1b]0;title\x07",
-    "\x1b]52;c;cm0gLXJmIH4=\x07",
-    "\x1b[31mred\x1b[0m",
-    "\x1bP$q\"p\x1b\\",
-    "\x1b[6n",
-    "\u{9b}2J",
-    "\u{90}q\u{9c}",
-    "\x08\x08\x08over",
-    "\x07bell",
-    "a\rb",
-    "a\nb 1",
-    "a\n\nstack;below 7",
-    "a\tb",
-    "a\x0bb\x0cc",
-    "a\u{85}b",
-    "a\u{2028}b\u{2029}c",
-    "nul\0nul",
-    "\x7f\x7f",
-    "\u{202e}gpj.exe",
-    "\u{2066}isolated\u{2069}",
-    "\u{200f}right\u{200e}left\u{61c}",
-    "a;b;c 5",
-    ";",
-    " ",
-    "",
-    "all",
-    "</script><script>alert(1)</script>",
-    "<img src=x onerror=alert(1)>",
-    "]]><svg onload=alert(1)>",
-    "\" onmouseover=\"alert(1)",
-    "'`\"\\",
-    "&lt;b&gt;&amp;",
-    "javascript:alert(1)",
-    "=cmd|' /C calc'!A0",
-    "a,b\"c",
-    "| a | b |\n|---|---|",
-    "[link](javascript:alert(1)) `code` ![x](http://example.org/x.png)",
-    "%s%n{}{{0}}$(id)`id`",
-    "\u{feff}\u{fffe}\u{10ffff}e\u{301}\u{301}\u{301}",
-];
-
 fn name(number: usize) -> String {
-    NAMES[number % NAMES.len()].to_owned()
+    HOSTILE_NAMES[number % HOSTILE_NAMES.len()].to_owned()
 }
 
 /// A recording in which a target chose every name.
@@ -86,7 +42,7 @@ fn hostile() -> Trace {
     let setup =
         |schema: &str| format!("{{\"schema\":\"{schema}\",\"version\":1,\"unread\":[{unread}]}}");
     tables.origins.setups = vec![setup("wcprof-snapshot"), setup("\\u001b[2J\\u202egpj")];
-    tables.header.notes = NAMES.map(str::to_owned).to_vec();
+    tables.header.notes = HOSTILE_NAMES.map(str::to_owned).to_vec();
     let mut functions = tables.names.symbols.take().unwrap_or_default();
     let frames = functions.frames.values_mut().flatten();
     for (number, frame) in frames.enumerate() {

@@ -1,6 +1,5 @@
 //! The program under test, run on saved traces with nothing of the user's surroundings.
 
-use std::fs;
 use std::process::{Command, Output};
 
 use serde_json::Value;
@@ -44,16 +43,8 @@ pub fn json(args: &[&str]) -> Value {
     serde_json::from_str(&text(args)).expect("valid JSON")
 }
 
-/// Asserts that a golden file, named as a fixture, holds this. `WCPROF_BLESS=1` writes it anew.
+/// Asserts that a golden file, named as a fixture, holds this.
 #[track_caller]
 pub fn golden(name: &str, actual: &str) {
-    let path = &fixture(name);
-    if std::env::var_os("WCPROF_BLESS").is_some() {
-        fs::write(path, actual).expect("the golden file is writable");
-    }
-    let expected = fs::read_to_string(path).expect("the golden file exists");
-    assert!(
-        expected == actual,
-        "{path} differs; `WCPROF_BLESS=1` accepts:\n{actual}"
-    );
+    wcprof_testkit::golden(fixture(name), actual);
 }
