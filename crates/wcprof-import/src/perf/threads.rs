@@ -237,7 +237,9 @@ impl<'c> Recording<'c> {
         time: u64,
     ) -> Result<()> {
         let sleeper = SleptThread::of(sample);
-        let (pid, tid) = sleeper.as_ref().map_or((pid, tid), |s| (s.pid, s.tid));
+        let is_timed = time < offcpu::UNTIMED;
+        let pid_of = |tid: i32| self.threads.get(&tid).map(|seen| seen.pid);
+        let (pid, tid) = (sleeper.as_ref()).map_or((pid, tid), |s| s.pid_tid(is_timed, pid_of));
         if tid <= 0 || pid <= 0 {
             self.counts.n_idle += 1;
             return Ok(());
@@ -249,7 +251,6 @@ impl<'c> Recording<'c> {
             Some(sleeper) => self.processes.stack_of(pid, &sleeper.chain, builder)?,
             None => self.processes.stack(pid, sample, false, builder)?,
         };
-        let is_timed = time < offcpu::UNTIMED;
         if is_timed {
             self.last = self.last.max(time);
         } else {

@@ -270,23 +270,72 @@ fn off_cpu_of_sums_and_raw_data() {
     }
     // The stack is the sleeper's: leaf first, a return address looked up inside its call.
     let trace = read(fixture("made/offcpu2-timed.data")).expect("a trace");
-    let waits = trace
-        .spans
-        .iter()
-        .filter(|s| s.state == ThreadState::Blocked);
-    for span in waits {
-        let tables = &trace.tables;
+    let waits = callers(&trace, "worker", "/opt/app");
+    assert_eq!(waits, [[0x1200, 0x10ff], [0x1200, 0x10ff]]);
+}
+
+/// Check recordings of perf 7.2 with `--off-cpu`, in which sums and single waits have the pid and tid of the sleeper in different orders:
+/// each thread waited as long as its own clock said, in its own process, and with its own callers.
+#[test]
+fn off_cpu_of_known_waits() {
+    for name in ["off-cpu", "off-cpu-each"] {
+        let trace = read(fixture(&format!("{name}.data"))).expect("a trace");
+        let said = String::from_utf8(fixture(&format!("{name}.txt"))).expect("text");
+        let said: Vec<Vec<&str>> = said.lines().map(|l| l.split(' ').collect()).collect();
+        assert_eq!(trace.tables.processes.len(), 1, "{name}");
+        assert_eq!(trace.tables.threads.len(), said.len(), "{name}");
+        for line in said {
+            let [thread, waited, ran] = line[..] else {
+                panic!("{line:?}");
+            };
+            for (said, state, bound) in [
+                (waited, ThreadState::Blocked, 500_000),
+                // 99 samples a second, of which a few can be missing.
+                (ran, ThreadState::OnCpu, 30_000_000),
+            ] {
+                let said: u64 = said.parse().expect("a number");
+                let got = time(&trace, thread, state);
+                assert!(
+                    got.abs_diff(said) < bound,
+                    "{name}: {thread} {state:?}: {got}, and not {said}"
+                );
+            }
+        }
+        // The offsets of `nap` and `sleep_long` in the program, and of their ends.
+        for (thread, function) in [("napper", 0x122e..0x1254), ("sleeper", 0x1254..0x1276)] {
+            let callers = callers(&trace, thread, "/srv/w/waits");
+            assert!(!callers.is_empty(), "{name}: {thread}");
+            for addresses in callers {
+                let is_there = addresses.iter().any(|a| function.contains(a));
+                assert!(is_there, "{name}: {thread}: {addresses:x?}");
+            }
+        }
+    }
+}
+
+/// The addresses in one file of each of a thread's waits.
+fn callers(trace: &Trace, thread: &str, path: &str) -> Vec<Vec<u64>> {
+    let tables = &trace.tables;
+    let is_wait = |span: &&wcprof_trace::model::Span| {
+        let name = tables.threads[span.thread.0 as usize].name();
+        span.state == ThreadState::Blocked && name == thread
+    };
+    let addresses = |span: &wcprof_trace::model::Span| {
         let mut next = span.stack.and_then(|s| tables.stacks[s.0 as usize].leaf);
         let mut addresses = Vec::new();
         while let Some(node) = next.map(|id| tables.nodes[id.0 as usize]) {
-            let Frame::Native { address, .. } = &tables.frames[node.frame.0 as usize] else {
-                panic!("code of no module");
-            };
-            addresses.push(address.0);
+            if let Frame::Native {
+                module, address, ..
+            } = &tables.frames[node.frame.0 as usize]
+                && tables.modules[module.0 as usize].path == path
+            {
+                addresses.push(address.0);
+            }
             next = node.caller;
         }
-        assert_eq!(addresses, [0x1200, 0x10ff]);
-    }
+        addresses
+    };
+    trace.spans.iter().filter(is_wait).map(addresses).collect()
 }
 
 /// Check that time is taken from cycles though cache misses come first, that misses alone are no time on a CPU, and that what is not
