@@ -15,6 +15,8 @@ const MAX_SECTION_BYTES: u64 = 64 << 20;
 const MAX_EVENTS: u32 = 4096;
 const HEADER_CMDLINE: u32 = 11;
 const HEADER_EVENT_DESC: u32 = 12;
+/// What simpleperf says of its events, in place of the above.
+const SIMPLEPERF_META_INFO: u32 = 128;
 const RECORD_AUXTRACE: u32 = 71;
 const RECORD_COMPRESSED: u32 = 81;
 const RECORD_COMPRESSED2: u32 = 83;
@@ -84,7 +86,8 @@ pub(super) fn check<R: Read + Seek>(source: R) -> Result<()> {
     let big_endian = "it comes from a big-endian machine, which is not supported";
     ensure(is_little_endian, big_endian)?;
     let is_file = read_u64(&mut source)? == HEADER_BYTES;
-    let pipe = "it was written to a pipe; record with `perf record -o FILE`";
+    let pipe = "it was written to a pipe: record with `perf record -o FILE`, or import the text that `perf script -i FILE` prints (time on \
+                CPU alone)";
     ensure(is_file, pipe)?;
     let attr_size = read_u64(&mut source)?;
     let attrs = Section::read(&mut source, file)?;
@@ -103,7 +106,16 @@ pub(super) fn check<R: Read + Seek>(source: R) -> Result<()> {
         *word = read_u64(&mut source)?;
     }
     attributes(&mut source, attrs, attr_size, file)?;
-    let bits = (0..256_u32).filter(|bit| features[*bit as usize / 64] >> (bit % 64) & 1 == 1);
+    let has = |bit: u32| features[bit as usize / 64] >> (bit % 64) & 1 == 1;
+    // Otherwise every sample would be read as if it were of the first.
+    let is_told =
+        attrs.size / attr_size == 1 || has(HEADER_EVENT_DESC) || has(SIMPLEPERF_META_INFO);
+    ensure(
+        is_told,
+        "it does not say which samples are of which of its events, which `perf inject` leaves out when it reads a pipe: record with \
+         `perf record -o FILE`, or import the text that `perf script -i FILE` prints (time on CPU alone)",
+    )?;
+    let bits = (0..256_u32).filter(|bit| has(*bit));
     for (n, bit) in bits.enumerate() {
         let at = data.offset + data.size + n as u64 * 16;
         seek(&mut source, at)?;
@@ -194,7 +206,9 @@ fn records<R: Read + Seek>(source: &mut BufReader<R>, data: Section) -> Result<(
             "it holds a processor trace, which is not supported",
         )?;
         let is_compressed = [RECORD_COMPRESSED, RECORD_COMPRESSED2].contains(&kind);
-        let compressed = "it is compressed: record without `perf record -z`";
+        // `perf inject` keeps the compression (6.1 to 7.2).
+        let compressed = "it is compressed: record without `perf record -z`, or import the text that `perf script -i FILE` prints (time on \
+                          CPU alone)";
         ensure(!is_compressed, compressed)?;
         ensure(size >= 8, "a record has no valid size")?;
         source

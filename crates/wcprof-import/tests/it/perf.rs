@@ -213,6 +213,30 @@ fn cut() {
     }
 }
 
+/// Check that what is not read says why and how to come to a file that is: a recording through a pipe, a compressed one, and one of
+/// several events without their ids, as `perf inject` makes of a pipe.
+#[test]
+fn refusals() {
+    let refused = |name: &str, changes: &[(usize, u8)]| {
+        let mut bytes = fixture(name);
+        for (at, byte) in changes {
+            bytes[*at] = *byte;
+        }
+        let error = read(bytes).unwrap_err().to_string();
+        assert!(error.contains("`perf script -i FILE`"), "{error}");
+        error
+    };
+    assert!(refused(CPU, &[(8, 16)]).contains("written to a pipe"));
+    let records = u64::from_le_bytes(fixture(CPU)[40..48].try_into().unwrap()) as usize;
+    for kind in [81, 83] {
+        assert!(refused(CPU, &[(records, kind)]).contains("is compressed"));
+    }
+    // The descriptions of events become a list of CPUs.
+    let features = fixture("off-cpu.data")[73];
+    let without = refused("off-cpu.data", &[(73, features ^ 0x30)]);
+    assert!(without.contains("which of its events"), "{without}");
+}
+
 /// Check that sizes which nothing bounds are refused: in a list of events as old versions of perf wrote it, and in one whose
 /// attributes are of a size that no version has.
 #[test]
