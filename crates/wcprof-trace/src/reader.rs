@@ -324,7 +324,7 @@ fn take_file_header<R: Read>(source: &mut Source<R>) -> Result<(), TraceError> {
         [] => "the file is empty",
         _ if MAGIC.starts_with(head) => return Err(TraceError::Empty),
         _ if head.starts_with(b"PERFILE2") => {
-            "it is a perf.data file, which perf script or perf report reads"
+            "it is a perf.data file, of which `wcprof import FILE -o TRACE` makes one"
         }
         [0x1f, 0x8b, ..] => "it is compressed by gzip; decompress it first",
         [0x28, 0xb5, 0x2f, 0xfd, ..] => "it is compressed by zstd; decompress it first",

@@ -5,13 +5,17 @@ use wcprof_types::TimeNs;
 
 use super::events::{Event, Kind};
 use super::offcpu::UNTIMED;
-use super::threads::{Piece, Recording};
+use super::pieces::{Piece, count_once};
+use super::threads::Recording;
 use crate::error::{ImportError, Result, within};
 use crate::limits;
 
 /// Scales the time of threads, and counts it from the first moment on.
 pub(super) fn finish(mut recording: Recording<'_>) -> Result<Trace> {
     recording.end_waits()?;
+    let n_twice = count_once(&mut recording.pieces);
+    let twice = "waits of switches are left out, since samples of --off-cpu have them";
+    recording.builder.note_counts([(n_twice, twice)]);
     // Sums without a time lie before the end of the recording; without any time, before that of the longest.
     let untimed = |piece: &Piece| piece.end == UNTIMED;
     let longest = recording

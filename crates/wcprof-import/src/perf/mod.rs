@@ -11,6 +11,7 @@ mod finish;
 mod jit;
 mod maps;
 mod offcpu;
+mod pieces;
 mod preflight;
 mod processes;
 mod sound;

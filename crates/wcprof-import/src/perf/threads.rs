@@ -11,6 +11,7 @@ use wcprof_types::{ThreadState, Tid, TimeNs};
 
 use super::events::{Event, Kind};
 use super::offcpu::{self, SleptThread};
+use super::pieces::{Piece, SaidBy};
 use super::processes::{Processes, is_deferred};
 use crate::builder::Builder;
 use crate::error::{Result, within};
@@ -25,19 +26,6 @@ struct Seen {
     on: Option<u64>,
     /// It exited: its last switch is no wait.
     is_gone: bool,
-}
-
-/// Time of a thread, not yet scaled.
-pub(super) struct Piece {
-    pub(super) thread: ThreadId,
-    /// Absolute, ns.
-    pub(super) end: u64,
-    /// ns, or counts of an event.
-    pub(super) weight: u64,
-    /// The event that `weight` counts; `None` for ns.
-    pub(super) event: Option<usize>,
-    pub(super) state: ThreadState,
-    pub(super) stack: Option<StackId>,
 }
 
 /// What was counted on the way.
@@ -205,6 +193,7 @@ impl<'c> Recording<'c> {
                 _ => ThreadState::OnCpu,
             },
             stack,
+            said_by: SaidBy::Sample,
         };
         match kind {
             Kind::Clock | Kind::Counted { .. } | Kind::Happened { .. } => {
@@ -251,18 +240,25 @@ impl<'c> Recording<'c> {
             Some(sleeper) => self.processes.stack_of(pid, &sleeper.chain, builder)?,
             None => self.processes.stack(pid, sample, false, builder)?,
         };
+        let ns = sleeper.map_or(period, |sleeper| sleeper.ns);
         if is_timed {
             self.last = self.last.max(time);
+            // It ran before it slept: that ends a time on a run queue whose end no switch recorded.
+            let is_off = |seen: &Seen| seen.off.is_some_and(|(_, _, could_run)| could_run);
+            if self.threads.get(&tid).is_some_and(is_off) {
+                self.close(tid, time.saturating_sub(ns), 0)?;
+            }
         } else {
             self.counts.n_untimed += 1;
         }
         self.piece(Piece {
             thread,
             end: if is_timed { time } else { offcpu::UNTIMED },
-            weight: sleeper.map_or(period, |sleeper| sleeper.ns),
+            weight: ns,
             event: None,
             state: ThreadState::Blocked,
             stack: Some(stack),
+            said_by: SaidBy::OffCpu,
         })
     }
 
@@ -309,7 +305,7 @@ impl<'c> Recording<'c> {
 
     fn enters(&mut self, tid: i32, time: u64) -> Result<()> {
         self.counts.has_switches = true;
-        self.end_wait(tid, time)?;
+        self.end_wait(tid, time, SaidBy::Switch)?;
         if let Some(seen) = self.threads.get_mut(&tid) {
             seen.on = Some(time);
         }
@@ -340,6 +336,7 @@ impl<'c> Recording<'c> {
                 event: None,
                 state: ThreadState::OnCpu,
                 stack: None,
+                said_by: SaidBy::Switch,
             })?;
         }
         Ok(())
@@ -350,7 +347,7 @@ impl<'c> Recording<'c> {
         let seen = self.threads.get(&tid);
         if seen.is_some_and(|seen| seen.off.is_some()) {
             self.counts.n_open += 1;
-            self.end_wait(tid, time.saturating_sub(ran))?;
+            self.end_wait(tid, time.saturating_sub(ran), SaidBy::Guess)?;
         }
         Ok(())
     }
@@ -361,10 +358,10 @@ impl<'c> Recording<'c> {
         let mut tids: Vec<i32> = waiting.map(|(tid, _)| *tid).collect();
         tids.sort_unstable();
         tids.into_iter()
-            .try_for_each(|tid| self.end_wait(tid, self.last))
+            .try_for_each(|tid| self.end_wait(tid, self.last, SaidBy::AtEnd))
     }
 
-    fn end_wait(&mut self, tid: i32, time: u64) -> Result<()> {
+    fn end_wait(&mut self, tid: i32, time: u64, said_by: SaidBy) -> Result<()> {
         if let Some(seen) = self.threads.get_mut(&tid)
             && let Some((since, stack, could_run)) = seen.off.take()
         {
@@ -379,6 +376,7 @@ impl<'c> Recording<'c> {
                     false => ThreadState::Blocked,
                 },
                 stack,
+                said_by,
             });
         }
         Ok(())

@@ -299,10 +299,11 @@ fn off_cpu_of_sums_and_raw_data() {
 }
 
 /// Check recordings of perf 7.2 with `--off-cpu`, in which sums and single waits have the pid and tid of the sleeper in different orders:
-/// each thread waited as long as its own clock said, in its own process, and with its own callers.
+/// each thread waited as long as its own clock said, in its own process, and with its own callers. Waits that switches say, too, are counted
+/// once.
 #[test]
 fn off_cpu_of_known_waits() {
-    for name in ["off-cpu", "off-cpu-each"] {
+    for name in ["off-cpu", "off-cpu-each", "off-cpu-switches"] {
         let trace = read(fixture(&format!("{name}.data"))).expect("a trace");
         let said = String::from_utf8(fixture(&format!("{name}.txt"))).expect("text");
         let said: Vec<Vec<&str>> = said.lines().map(|l| l.split(' ').collect()).collect();
@@ -337,7 +338,7 @@ fn off_cpu_of_known_waits() {
     }
 }
 
-/// The addresses in one file of each of a thread's waits.
+/// The addresses in one file of each of a thread's waits that have stacks.
 fn callers(trace: &Trace, thread: &str, path: &str) -> Vec<Vec<u64>> {
     let tables = &trace.tables;
     let is_wait = |span: &&wcprof_trace::model::Span| {
@@ -345,7 +346,7 @@ fn callers(trace: &Trace, thread: &str, path: &str) -> Vec<Vec<u64>> {
         span.state == ThreadState::Blocked && name == thread
     };
     let addresses = |span: &wcprof_trace::model::Span| {
-        let mut next = span.stack.and_then(|s| tables.stacks[s.0 as usize].leaf);
+        let mut next = tables.stacks[span.stack?.0 as usize].leaf;
         let mut addresses = Vec::new();
         while let Some(node) = next.map(|id| tables.nodes[id.0 as usize]) {
             if let Frame::Native {
@@ -357,9 +358,10 @@ fn callers(trace: &Trace, thread: &str, path: &str) -> Vec<Vec<u64>> {
             }
             next = node.caller;
         }
-        addresses
+        Some(addresses)
     };
-    trace.spans.iter().filter(is_wait).map(addresses).collect()
+    let waits = trace.spans.iter().filter(is_wait);
+    waits.filter_map(addresses).collect()
 }
 
 /// Check that time is taken from cycles though cache misses come first, that misses alone are no time on a CPU, and that what is not
