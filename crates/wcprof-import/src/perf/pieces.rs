@@ -5,6 +5,8 @@ use std::collections::{HashMap, HashSet};
 use wcprof_trace::model::{StackId, ThreadId};
 use wcprof_types::ThreadState;
 
+use super::offcpu::UNTIMED;
+
 /// Time of a thread, not yet scaled.
 pub(super) struct Piece {
     pub(super) thread: ThreadId,
@@ -37,7 +39,7 @@ pub(super) enum SaidBy {
 /// Leaves out waits by switches that are in samples of `--off-cpu`, too; gives how many. Samples have stacks and exact lengths, which
 /// switches lack in many recordings, but sums of them no times, so that it is told by lengths which waits they are of: the latest, since
 /// perf begins with them when the program runs already. They are of waits alone that ended: one that goes on at the end stays where
-/// ends are recorded.
+/// ends are recorded, if the recording is long enough for it and the samples. (perf itself stops to record switches before it ends.)
 pub(super) fn count_once(pieces: &mut Vec<Piece>) -> u64 {
     let (mut sampled, mut has_ends) = (HashMap::<_, u64>::new(), HashSet::new());
     for piece in &*pieces {
@@ -51,6 +53,7 @@ pub(super) fn count_once(pieces: &mut Vec<Piece>) -> u64 {
     if sampled.is_empty() {
         return 0;
     }
+    let length = length(pieces);
     let n = pieces.len();
     // Waits of switches were added by their ends.
     let mut kept: Vec<Piece> = Vec::with_capacity(n);
@@ -62,7 +65,13 @@ pub(super) fn count_once(pieces: &mut Vec<Piece>) -> u64 {
         let is_kept = match (piece.said_by, left) {
             (SaidBy::Sample | SaidBy::OffCpu, _) | (_, None) => true,
             (SaidBy::Guess, _) => false,
-            (SaidBy::AtEnd, _) => has_ends.contains(&piece.thread),
+            (SaidBy::AtEnd, Some(left)) => {
+                let has_room = left.saturating_add(piece.weight) <= length;
+                if !has_room {
+                    *left = left.saturating_sub(piece.weight);
+                }
+                has_room && has_ends.contains(&piece.thread)
+            }
             (SaidBy::Switch, Some(left)) => {
                 let is_sampled = piece.weight / 2 <= *left;
                 if is_sampled {
@@ -80,6 +89,17 @@ pub(super) fn count_once(pieces: &mut Vec<Piece>) -> u64 {
     (n - pieces.len()) as u64
 }
 
+/// From the begin of the first wait to the end of the last one that have times.
+fn length(pieces: &[Piece]) -> u64 {
+    let timed = || {
+        let waits = pieces.iter().filter(|piece| piece.event.is_none());
+        waits.filter(|piece| piece.end != UNTIMED)
+    };
+    let first = timed().map(|piece| piece.end.saturating_sub(piece.weight));
+    let last = timed().map(|piece| piece.end).max();
+    last.unwrap_or(0).saturating_sub(first.min().unwrap_or(0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,7 +110,7 @@ mod tests {
     fn once() {
         let piece = |thread, said_by, state| Piece {
             thread: ThreadId(thread),
-            end: 2,
+            end: 100,
             weight: 1,
             event: None,
             state,
@@ -113,8 +133,23 @@ mod tests {
         pieces[0].weight = 10;
         pieces[1].weight = 10;
         let first = piece(0, SaidBy::Switch, waits);
-        pieces.insert(0, Piece { weight: 9, ..first });
-        assert_eq!(count_once(&mut pieces), 3);
+        let (end, weight) = (50, 9);
+        pieces.insert(
+            0,
+            Piece {
+                end,
+                weight,
+                ..first
+            },
+        );
+        // A thread that waited all the time, of which a sample knows: no end of the wait was recorded.
+        pieces.push(piece(3, SaidBy::Switch, queued));
+        pieces.push(piece(3, SaidBy::OffCpu, waits));
+        pieces.push(piece(3, SaidBy::AtEnd, waits));
+        for all in pieces.iter_mut().rev().take(2) {
+            all.weight = 58;
+        }
+        assert_eq!(count_once(&mut pieces), 4);
         let left: Vec<_> = pieces.iter().map(|p| (p.thread.0, p.said_by)).collect();
         let right = [
             (0, SaidBy::Switch),
@@ -124,6 +159,8 @@ mod tests {
             (1, SaidBy::OffCpu),
             (2, SaidBy::Switch),
             (2, SaidBy::Guess),
+            (3, SaidBy::Switch),
+            (3, SaidBy::OffCpu),
         ];
         assert_eq!(left, right);
     }
