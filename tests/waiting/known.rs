@@ -315,12 +315,15 @@ fn hardly_waits(thread: &Folded, name: &str, engine: Engine) -> bool {
     hardly
 }
 
-/// Assert that waits are in one of these states but for a rest: what a mutex inside of a wait costs.
+/// Assert that waits are in one of these states but for a rest: what a mutex inside of a wait costs, more where its holder waits for
+/// a CPU itself.
 #[track_caller]
 fn assert_states(thread: &Folded, states: &[&str]) {
     let waits = thread.waits();
+    let is_starved = thread.states(&["[runnable]"]).total() > waits.total();
+    let least = if is_starved { 0.8 } else { 0.95 };
     assert!(
-        waits.states(states).share_of(&waits) > 0.95,
+        waits.states(states).share_of(&waits) > least,
         "should be {states:?}:\n{}",
         thread.show()
     );

@@ -15,7 +15,9 @@ use nix::unistd::gettid;
 use wcprof_types::{Avma, Pid, Tid, cpu_list};
 
 use wcprof_host::clock::monotonic_ns;
-use wcprof_host::procfs::{Mappings, has_runnable_thread, parse_schedstat, read_file, task_state};
+use wcprof_host::procfs::{
+    Mappings, has_runnable_thread, list_threads, parse_schedstat, read_file, task_state,
+};
 use wcprof_host::{Target, TargetError, read_memory_now};
 use wcprof_perf::PerfError;
 
@@ -92,9 +94,13 @@ impl Stuck {
     /// Whether who holds the lock that is waited for (a process that is about to run another program holds that of its files in
     /// `/proc`) may wait for a CPU. Memory has no such holder.
     fn is_starved(self) -> bool {
-        let is_lock = |at: Avma| matches!(at.0, MAPPINGS | STATE | TICK);
-        self.read
-            .is_some_and(|(pid, _, at)| is_lock(at) && has_runnable_thread(pid))
+        self.lock_of().is_some_and(has_runnable_thread)
+    }
+
+    /// The process whose lock in the kernel is waited for, where it is not memory that does not answer.
+    fn lock_of(self) -> Option<Pid> {
+        let (pid, _, at) = self.read?;
+        matches!(at.0, MAPPINGS | STATE | TICK).then_some(pid)
     }
 }
 
@@ -278,6 +284,8 @@ pub struct Watcher {
     last: Option<Look>,
     n_alike: u32,
     n_same_read: u32,
+    /// The process whose lock is waited for, and how often its threads were put on a CPU.
+    holder: Option<(Pid, u64)>,
 }
 
 /// The sampler in the midst of its work, off-CPU.
@@ -318,6 +326,7 @@ impl Watcher {
             last: None,
             n_alike: 0,
             n_same_read: 0,
+            holder: None,
         }
     }
 
@@ -325,8 +334,23 @@ impl Watcher {
     /// neither ran nor waited for a CPU, or was in one read all the time.
     pub fn check(&mut self) -> Option<Stuck> {
         let now = look(&self.pulse);
-        let stuck = self.note(now).then(|| self.pulse.stuck());
-        stuck.filter(|stuck| self.n_alike >= Self::N_STARVED || !stuck.is_starved())
+        if !self.note(now) {
+            self.holder = None;
+            return None;
+        }
+        let stuck = self.pulse.stuck();
+        let gets_on = self.holder_moves(stuck) || stuck.is_starved();
+        (self.n_alike >= Self::N_STARVED || !gets_on).then_some(stuck)
+    }
+
+    /// Whether the process whose lock is waited for was on a CPU since the last look, or is looked at for the first time: one that
+    /// runs another program reads pages of it meanwhile, which takes long on a busy machine, and is not one that hangs.
+    fn holder_moves(&mut self, stuck: Stuck) -> bool {
+        let Some(pid) = stuck.lock_of() else {
+            return false;
+        };
+        let now = Some((pid, n_runs(pid)));
+        std::mem::replace(&mut self.holder, now) != now
     }
 
     fn note(&mut self, now: Option<Look>) -> bool {
@@ -339,6 +363,16 @@ impl Watcher {
         self.last = now;
         self.n_alike >= Self::N_ALIKE || self.n_same_read >= Self::N_SAME_READ
     }
+}
+
+/// How often the threads of a process were put on a CPU.
+fn n_runs(pid: Pid) -> u64 {
+    let of = |tid: &Tid| {
+        let line = read_file(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
+        Some(parse_schedstat(&line)?.n_runs)
+    };
+    let tids = list_threads(pid).unwrap_or_default();
+    tids.iter().filter_map(of).fold(0, u64::wrapping_add)
 }
 
 fn look(pulse: &Pulse) -> Option<Look> {
@@ -451,6 +485,36 @@ mod tests {
         assert!(!Stuck { read: None }.is_starved());
     }
 
+    /// Check that the holder of a lock that was on a CPU gets on, and that one which stands still does not.
+    #[test]
+    fn holders() {
+        let mut child = std::process::Command::new("cat");
+        let mut child = child.stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let pid = child.id().cast_signed();
+        let signal = |signal| nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal);
+        let is_in = |letter| task_state(&format!("{pid}/task/{pid}")) == Some(letter);
+        let mut watcher = Watcher::new(Arc::default());
+        let mut moves = |at| {
+            watcher.holder_moves(Stuck {
+                read: Some((Pid(pid), Tid(0), Avma(at))),
+            })
+        };
+        signal(nix::sys::signal::SIGSTOP).unwrap();
+        while !is_in('T') {
+            std::thread::yield_now();
+        }
+        assert!(moves(MAPPINGS), "the first look");
+        assert!(!moves(MAPPINGS) && !moves(STATE));
+        assert!(!moves(0x1000), "memory");
+        signal(nix::sys::signal::SIGCONT).unwrap();
+        while !is_in('S') {
+            std::thread::yield_now();
+        }
+        assert!(moves(MAPPINGS));
+        drop(child.stdin.take());
+        child.wait().unwrap();
+    }
+
     /// Check that only looks in a row that find the same count.
     #[test]
     fn looks_in_a_row() {
@@ -503,8 +567,13 @@ mod tests {
             text.contains("thread 7") && text.contains("0x1000"),
             "{text}"
         );
+        // A holder of a lock is looked at twice.
+        let again = |watcher: &mut Watcher| {
+            let stuck = (0..Watcher::N_STARVED).find_map(|_| watcher.check());
+            stuck.expect("it still waits").to_string()
+        };
         pulse.address.store(STATE, Ordering::Relaxed);
-        let text = watcher.check().expect("it still waits").to_string();
+        let text = again(&mut watcher);
         assert!(text.contains("what pid 5 does"), "{text}");
         // This process has a thread that runs: this one.
         pulse
@@ -515,10 +584,10 @@ mod tests {
         assert_eq!(n_looks, Some(Watcher::N_STARVED + 1));
         pulse.pid.store(5, Ordering::Relaxed);
         pulse.address.store(TICK, Ordering::Relaxed);
-        let text = watcher.check().expect("it still waits").to_string();
+        let text = again(&mut watcher);
         assert!(text.contains("about pid 5 (userfaultfd"), "{text}");
         pulse.address.store(MAPPINGS, Ordering::Relaxed);
-        let text = watcher.check().expect("it still waits").to_string();
+        let text = again(&mut watcher);
         assert!(text.contains("the mappings of pid 5"), "{text}");
         assert_eq!(stuck.pid(), Some(Pid(5)));
         next.send(()).unwrap();
