@@ -64,10 +64,14 @@ pub(crate) fn vcpus(engine: Engine) {
     }
 }
 
-/// The part of all threads' time in which they wait for a CPU.
+/// Of the time in which threads run or want to: the part in which they wait for a CPU.
 fn starved_share(headline: &Value) -> f64 {
-    let ns = |time: &Value| time.as_f64().unwrap_or(0.0);
-    ns(&headline["states_ns"]["runnable"]) / ns(&headline["observed_ns"]).max(1.0)
+    let ns = |state: &str| headline["states_ns"][state].as_f64().unwrap_or(0.0);
+    let wants: f64 = ["on-cpu", "guest", "vm-exit", "runnable"]
+        .map(ns)
+        .iter()
+        .sum();
+    ns("runnable") / wants.max(1.0)
 }
 
 /// Asserts that this is what the guest does, as often as the fixture counts. A virtual CPU does not run all the time, so that a burst
